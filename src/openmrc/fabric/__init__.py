@@ -1,1 +1,1 @@
-"""TBD"""
+"""The network: topology, addresses, static tables and the vocabulary of faults."""

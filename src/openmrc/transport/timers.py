@@ -1,0 +1,166 @@
+"""Deadlines of both halves. The driver keeps one timer per half and calls with the deadline's time.
+
+:func:`requestor_deadline` and :func:`responder_deadline` name the next moment something is due;
+:func:`on_requestor_timer` and :func:`on_responder_timer` do one due thing and say what it was,
+and are called again until they answer T_NONE.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from openmrc.jit import inline_kernel, kernel
+from openmrc.limits import NEVER_PS
+from openmrc.psn import psn_add
+from openmrc.transport.evset import choose, standby_planes
+from openmrc.transport.loss import declare_lost
+from openmrc.transport.ports import write_requestor_update, write_responder_update
+from openmrc.transport.probes import send_due_probe, write_probe
+from openmrc.transport.requestor import has_data, is_waiting
+from openmrc.transport.responder import next_probe_plane, write_delayed_sack
+from openmrc.transport.state import (
+    COUNTER_INDEX,
+    ERR_RETRY_EXCEEDED,
+    QP_ERROR,
+    QP_RTS,
+    SLOT_INFLIGHT,
+)
+
+# what a timer call did
+T_NONE, T_SEND, T_KICK, T_FAILED, T_TRIAL = range(5)
+FOR_EVER = 25  # exp_cnt: never give up
+MAX_BACKOFF = 24
+MAX_TAIL = 10
+
+C_TIMEOUTS = COUNTER_INDEX["timeouts"]
+C_LOST = COUNTER_INDEX["lost_timeout"]
+C_ERRORS = COUNTER_INDEX["qp_errors"]
+
+
+@inline_kernel
+def timeout_interval_ps(pf, retries):
+    """Return the timeout after `retries` expiries: linear_cnt at the base interval, then doubling."""
+    return np.int64(pf.timeout_ps) << min(max(retries - pf.linear_cnt, 0), MAX_BACKOFF)
+
+
+@inline_kernel
+def _rto_deadline(st, pf, q):
+    req = st.req[q]
+    return np.int64(req["rto_base_ps"]) + timeout_interval_ps(pf, np.int64(req["retries"]))
+
+
+@inline_kernel
+def _tail_deadline(st, pf, q):
+    """Return when silence calls for a tail probe: 2 smoothed RTTs, then 4 more, 8 more, ..."""
+    req = st.req[q]
+    rounds = (2 << min(np.int64(req["tail_count"]), MAX_TAIL)) - 1
+    return np.int64(req["heard_ps"]) + 2 * np.int64(req["srtt_ps"]) * rounds
+
+
+@inline_kernel
+def _is_waiting_for_pace(st, pf, q):
+    cc = st.cc[np.int64(st.req[q]["cc"])]
+    cwnd = np.int64(cc["cwnd_q16"]) >> 16
+    small = cwnd < pf.mtu_bytes + pf.overhead_bytes
+    return small and np.int64(cc["inflight"]) <= 0 and has_data(st.req[q])
+
+
+@kernel
+def requestor_deadline(st, pf, q):
+    """Return when the requestor half next needs a call, NEVER_PS if it does not."""
+    req = st.req[q]
+    if req["state"] != QP_RTS:
+        return np.int64(NEVER_PS)
+    due = min(np.int64(req["next_probe_ps"]), np.int64(req["psu_next_ps"]))
+    if is_waiting(req):
+        due = min(due, _rto_deadline(st, pf, q))
+        if pf.tail_probe:
+            due = min(due, _tail_deadline(st, pf, q))
+    if _is_waiting_for_pace(st, pf, q):
+        due = min(due, np.int64(req["pace_ps"]))
+    return due
+
+
+@kernel
+def _expire(st, pf, q, now):
+    """The local ACK timeout: charge the budget, declare what is overdue lost. Returns an action."""
+    req = st.req[q]
+    interval = timeout_interval_ps(pf, np.int64(req["retries"]))
+    req["n_timeouts"] = np.int64(req["n_timeouts"]) + 1
+    req["retries"] = np.int64(req["retries"]) + 1
+    req["charged_ps"] = now
+    req["rto_base_ps"] = now
+    st.count[C_TIMEOUTS] += 1
+    if pf.exp_cnt != FOR_EVER and np.int64(req["retries"]) > pf.linear_cnt + pf.exp_cnt:
+        req["state"] = QP_ERROR
+        req["error"] = ERR_RETRY_EXCEEDED
+        st.count[C_ERRORS] += 1
+        return T_FAILED
+    psn = np.int64(req["una_psn"])
+    while psn != np.int64(req["next_psn"]):
+        slot = st.ring[q, psn & pf.ring_mask]
+        if slot["state"] == SLOT_INFLIGHT and np.int64(slot["tx_ps"]) <= now - interval:
+            declare_lost(st, pf, q, psn, now, C_LOST)
+        psn = psn_add(psn, 1)
+    return T_KICK
+
+
+@kernel
+def _tail_probe(st, pf, q, now, out):
+    """Probe after silence, on another plane than the last packet; True when one is sent."""
+    req = st.req[q]
+    req["tail_count"] = np.int64(req["tail_count"]) + 1
+    row = choose(st, q, standby_planes(req))
+    if row < 0:
+        return False
+    write_probe(st, pf, q, now, row, out)
+    return True
+
+
+@kernel
+def on_requestor_timer(st, pf, q, now, out):
+    """Do one thing that is due at `now`; returns T_SEND (content in `out`), T_KICK, T_FAILED, T_NONE."""
+    req = st.req[q]
+    if req["state"] != QP_RTS:
+        return T_NONE
+    if now >= np.int64(req["psu_next_ps"]):
+        return T_SEND if write_requestor_update(st, pf, q, now, out) else T_KICK
+    if now >= np.int64(req["next_probe_ps"]):
+        return T_SEND if send_due_probe(st, pf, q, now, out) else T_KICK
+    if not is_waiting(req):
+        return T_NONE
+    if now >= _rto_deadline(st, pf, q):
+        return _expire(st, pf, q, now)
+    if pf.tail_probe and now >= _tail_deadline(st, pf, q):
+        return T_SEND if _tail_probe(st, pf, q, now, out) else T_KICK
+    return T_NONE
+
+
+@kernel
+def responder_deadline(st, pf, q, now):
+    """Return when the responder half next needs a call, NEVER_PS if it does not."""
+    rsp = st.rsp[q]
+    if rsp["state"] != QP_RTS:
+        return np.int64(NEVER_PS)
+    due = np.int64(rsp["psu_next_ps"])
+    since = np.int64(rsp["unsacked_since_ps"])
+    if since != NEVER_PS:
+        due = min(due, since + pf.sack_delay_ps)
+    return min(due, np.int64(rsp["rev_probe_ps"]))
+
+
+@kernel
+def on_responder_timer(st, pf, q, now, out):
+    """Do one thing that is due; T_TRIAL asks for an entropy to probe, see `responder.try_path`."""
+    rsp = st.rsp[q]
+    if rsp["state"] != QP_RTS:
+        return T_NONE
+    since = np.int64(rsp["unsacked_since_ps"])
+    if since != NEVER_PS and now >= since + pf.sack_delay_ps:
+        write_delayed_sack(st, pf, q, out)
+        return T_SEND
+    if now >= np.int64(rsp["psu_next_ps"]):
+        return T_SEND if write_responder_update(st, pf, q, now, out) else T_KICK
+    if now >= np.int64(rsp["rev_probe_ps"]):
+        return T_TRIAL if next_probe_plane(st, pf, q, now) >= 0 else T_KICK
+    return T_NONE
