@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -215,6 +216,16 @@ def test_overlapping_port_faults_are_seen_once() -> None:
     assert rows == [(1 * US, 1, 2, 0), (3 * US, 0, 2, 0), (7 * US, 0, 2, 1)]
 
 
+def test_a_port_that_stays_down_does_not_hold_others_down() -> None:
+    e = schedule(
+        small("planes"),
+        fault(kind="down", element="nic0/p0", at="1us"),
+        fault(kind="down", element="nic1/p2", at="2us", **{"for": "1us"}),
+    ).port_events
+    rows = list(zip(*(column.tolist() for column in e), strict=True))
+    assert rows == [(1 * US, 0, 0, 0), (2 * US, 1, 2, 0), (3 * US, 1, 2, 1)]
+
+
 # --- composition ---------------------------------------------------------------------------
 
 
@@ -304,6 +315,8 @@ def test_segments_agree_with_the_slow_twin(items: list[FaultSettings], name: str
         assert starts[0] == 0
         assert s.seg_fault[first] == -1
         assert starts[1:] == sorted(set(starts[1:]))
+        rows = [tuple(int(column[seg]) for column in s.arrays[3:]) for seg in range(first, last)]
+        assert all(before != after for before, after in pairwise(rows)), "segments that could be one"
         for time_ps in range(35):
             fast, slow = state(s, link, time_ps), link_state_at(s, slot, time_ps)
             assert fast._replace(loss=0, corrupt=0, ber=0) == slow._replace(loss=0, corrupt=0, ber=0)

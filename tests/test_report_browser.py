@@ -30,7 +30,7 @@ FLAGS = [
 PROBE = """<script>
 (function wait() {
   if (!document.documentElement.dataset.ready) return setTimeout(wait, 50);
-  const drawn = [...document.querySelectorAll(".plot")].filter((p) => p.querySelector(".trace path, .point path"));
+  const drawn = [...document.querySelectorAll(".plot:has(.trace path)")];
   parent.postMessage([document.documentElement.scrollWidth, innerWidth, drawn.length].join(" "), "*");
 })();
 </script></body>"""

@@ -115,6 +115,8 @@ def test_seth_names_psns_across_the_wrap():
     assert seth.acked_psn == 1
     assert seth.base_psn == 0xFFFFFE
     assert seth.received_psns() == [0xFFFFFE, 0]
+    assert Seth(cack_psn=0xFFFFFF, sack_offset=1).base_psn == 0
+    assert Seth(cack_psn=0, sack_offset=-1).base_psn == 0xFFFFFF
     assert Seth(pr=1, ack_psn_offset=-1).probe_id == 0xFFFF
 
 

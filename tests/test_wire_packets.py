@@ -240,7 +240,7 @@ def test_headers_that_do_not_belong_to_the_opcode(bth, headers, payload):
 
 
 def reframed(frame: bytes, cut: int, put: bytes) -> bytes:
-    """A STEV packet (from IP on) with ``put`` for the last ``cut`` bytes before the ICRC; lengths are right."""
+    """A STEV packet (from IP on), ``put`` for the last ``cut`` bytes before the ICRC, lengths right."""
     inner = bytearray(frame[: len(frame) - 4 - cut] + put)
     length = (len(inner) - 40 + 4).to_bytes(2, "big")
     inner[4:6] = inner[44:46] = length

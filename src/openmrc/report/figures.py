@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from openmrc.report import format as fmt
@@ -218,7 +219,8 @@ def _distributions(result: Result) -> tuple[tuple[float, str], list[tuple[str, s
     """Return the time scale, and name, colour, dash, values and ranks of the FCT and the ideal."""
     fct = result.completed_fct_us()
     scale = fmt.time_scale(float(fct.max()) if fct.size else 0.0)
-    ideal = result.flows.column("ideal_us").drop_null().to_numpy()
+    done = result.flows.filter(pc.equal(result.flows.column("status"), "ok"))
+    ideal = done.column("ideal_us").drop_null().to_numpy()
     found = []
     if fct.size:
         x, rank = distribution(fct)
@@ -287,6 +289,27 @@ def percentile_marks(fct_us: dict[str, float], total: int) -> list[tuple[str, fl
     return marks
 
 
+def _percentile_trace(
+    marks: list[tuple[str, float, float]], scale: tuple[float, str], x_range: list[float]
+) -> dict[str, Any]:
+    middle = sum(x_range) / 2
+    x = [value / scale[0] for _, value, _ in marks]
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "x": rounded(x),
+        "y": rounded([share for *_, share in marks]),
+        "text": [f"{label}  {fmt.in_scale(value, scale).replace('us', 'µs')}" for label, value, _ in marks],
+        # above right and below left of a falling curve nothing is drawn
+        "textposition": ["top right" if at < middle else "bottom left" for at in x],
+        "name": "percentiles",
+        "marker": {"color": "@c-fault", "size": 9, "symbol": "diamond"},
+        "textfont": {"color": "@fg", "size": 12},
+        "hovertemplate": "%{text}<extra></extra>",
+        "cliponaxis": False,
+    }
+
+
 def fct_tail(result: Result) -> Figure | None:
     """Return the slow tail: the share of flows that took at least a time, on a logarithmic axis."""
     scale, found = _distributions(result)
@@ -308,37 +331,17 @@ def fct_tail(result: Result) -> Figure | None:
             )
         )
     total = int(found[0][4][-1])
-    marks = percentile_marks(result.summary["fct_us"], total)
-    low, high = _x_range(found)
-    middle = (low + high) / 2
-    labels = [f"{label}  {fmt.in_scale(value, scale).replace('us', 'µs')}" for label, value, _ in marks]
-    data.append(
-        {
-            "type": "scatter",
-            "mode": "markers+text",
-            "x": rounded([value / scale[0] for _, value, _ in marks]),
-            "y": rounded([share for *_, share in marks]),
-            "text": labels,
-            # above right and below left of a falling curve nothing is drawn
-            "textposition": [
-                "top right" if value / scale[0] < middle else "bottom left" for _, value, _ in marks
-            ],
-            "name": "percentiles",
-            "marker": {"color": "@c-fault", "size": 9, "symbol": "diamond"},
-            "textfont": {"color": "@fg", "size": 12},
-            "hovertemplate": "%{text}<extra></extra>",
-            "cliponaxis": False,
-        }
-    )
+    marks = _percentile_trace(percentile_marks(result.summary["fct_us"], total), scale, _x_range(found))
+    data.append(marks)
     lowest = 100 / total
     ticks = [100 / 10**k for k in range(9) if 100 / 10**k >= lowest / 3]
     slowest = f"slowest {fmt.microseconds(result.summary['fct_us']['p100'], 4)}"
     return Figure(
         "fct-tail",
         "The slow tail",
-        "The share of flows that took at least a time, on a logarithmic scale: a steep drop: no stragglers.",
+        "The share of flows that took at least a time, on a logarithmic scale. Steep means no stragglers.",
         f"Complementary distribution of the completion times on a logarithmic axis; {slowest}. "
-        + "; ".join(labels)
+        + "; ".join(marks["text"])
         + ".",
         data,
         {

@@ -226,7 +226,7 @@ def _faults(result: Result, unicode: bool) -> Iterator[RenderableType]:
     yield _section(
         "Faults", "left = last data packet that the first or the last affected QP sent on the element"
     )
-    table = Table(box=box.SIMPLE_HEAD if unicode else box.ASCII2, header_style="bold")
+    table = Table(box=box.SIMPLE_HEAD if unicode else box.ASCII2, header_style="bold", show_edge=False)
     table.add_column("", style="bold", no_wrap=True)
     table.add_column("fault and element", overflow="fold")
     for heading in ("at", "first left", "last left", "RTTs", "lost", "repaired", "used again"):

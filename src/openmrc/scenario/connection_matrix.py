@@ -26,9 +26,9 @@ import numpy as np
 from openmrc.errors import ScenarioError
 from openmrc.limits import MAX_MESSAGE_BYTES, MAX_TIME_PS
 from openmrc.scenario.graph import ALL_EDGES, RECEIVED, SENT, Part
-from openmrc.scenario.problems import FileProblems, did_you_mean
+from openmrc.scenario.problems import FileProblems, did_you_mean, whole_number
 
-_FLOW = re.compile(r"^(\d+)->(\d+)(.*)$")
+_FLOW = re.compile(r"^([0-9]{1,9})->([0-9]{1,9})(\s.*)?$")
 _FLOW_KEYS = ("id", "start", "trigger", "size", "send_done_trigger", "recv_done_trigger")
 _HEADERS = ("Nodes", "Connections", "Triggers")
 #: edges of one trigger; a multishot that serialises a whole all-to-all of 1 024 nodes needs fewer
@@ -123,16 +123,17 @@ class _Reader:
         flow = _FLOW.match(line)
         words = line.split()
         if flow:
-            self._flow(number, int(flow[1]), int(flow[2]), flow[3].split())
+            self._flow(number, int(flow[1]), int(flow[2]), (flow[3] or "").split())
         elif words[0] == "trigger":
             self._trigger(number, words)
         elif words[0] in _HEADERS:
-            if len(words) != 2 or not words[1].isdigit():
+            count = whole_number(words[1]) if len(words) == 2 else None
+            if count is None:
                 self.problems.add(number, f"{line!r} is not a count", f"write {words[0]} and a number")
             elif words[0] in self.headers:
                 self.problems.add(number, f"{words[0]} appears twice", "keep one")
             else:
-                self.headers[words[0]] = (int(words[1]), number)
+                self.headers[words[0]] = (count, number)
         else:
             hint = did_you_mean(words[0], [*_HEADERS, "trigger"])
             self.problems.add(
@@ -147,7 +148,7 @@ class _Reader:
             if key not in _FLOW_KEYS:
                 hint = did_you_mean(key, _FLOW_KEYS) or f"a flow takes {', '.join(_FLOW_KEYS)}"
                 self.problems.add(number, f"unknown key {key!r} of a flow", hint)
-            elif not value.isdigit():
+            elif whole_number(value) is None:
                 self.problems.add(number, f"{key} {value!r} is not a whole number", "write digits only")
             elif key in flow.values:
                 self.problems.add(number, f"{key} appears twice", "keep one")
@@ -173,19 +174,21 @@ class _Reader:
 
     def _trigger(self, number: int, words: list[str]) -> None:
         how = "write trigger id N oneshot, trigger id N multishot or trigger id N barrier COUNT"
-        if len(words) < 4 or words[1] != "id" or not words[2].isdigit():
+        ident = whole_number(words[2]) if len(words) >= 4 and words[1] == "id" else None
+        if ident is None:
             self.problems.add(number, f"{' '.join(words)[:40]!r} is not a trigger", how)
             return
         kind, rest = words[3], words[4:]
-        good = rest == [] if kind in _KINDS[:2] else len(rest) == 1 and rest[0].isdigit() and int(rest[0]) > 0
+        count = whole_number(rest[0]) if len(rest) == 1 else None
+        good = bool(count) if kind == "barrier" else not rest
         if kind not in _KINDS or not good:
             hint = did_you_mean(kind, _KINDS) if kind not in _KINDS else ""
             self.problems.add(number, f"{' '.join(words[3:])[:40]!r} is not a kind of trigger", hint or how)
-        elif int(words[2]) in self.triggers:
-            first = self.triggers[int(words[2])].line
-            self.problems.add(number, f"trigger {words[2]} is declared twice", f"see line {first}; keep one")
+        elif ident in self.triggers:
+            first = self.triggers[ident].line
+            self.problems.add(number, f"trigger {ident} is declared twice", f"see line {first}; keep one")
         else:
-            self.triggers[int(words[2])] = _Trigger(number, kind, int(rest[0]) if rest else 1)
+            self.triggers[ident] = _Trigger(number, kind, count or 1)
 
     def _check_headers(self) -> None:
         for header, found in (("Connections", len(self.flows)), ("Triggers", len(self.triggers))):

@@ -30,16 +30,17 @@ import numpy as np
 from openmrc.errors import ScenarioError
 from openmrc.limits import MAX_MESSAGE_BYTES, MAX_TIME_PS
 from openmrc.scenario.graph import ALL_EDGES, COMPUTE, MESSAGE, RECEIVED, SENT, STARTED, Part
-from openmrc.scenario.problems import FileProblems, did_you_mean
+from openmrc.scenario.problems import FileProblems, did_you_mean, whole_number
 from openmrc.units import PS_PER_NS
 
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_NUMBER = "([0-9]{1,19})"
 _OP = re.compile(
-    r"^(?:(\w+)\s*:)?\s*(?:(send|recv)\s+(\d+)\s*b?\s+(to|from)\s+(\d+)(?:\s+tag\s+(\d+))?|calc\s+(\d+))"
-    r"((?:\s+(?:cpu|nic)\s+\d+)*)$"
+    rf"^(?:(\w+)\s*:)?\s*(?:(send|recv)\s+{_NUMBER}\s*b?\s+(to|from)\s+{_NUMBER}(?:\s+tag\s+{_NUMBER})?"
+    rf"|calc\s+{_NUMBER})((?:\s+(?:cpu|nic)\s+[0-9]+)*)$"
 )
 _DEPENDENCY = re.compile(r"^(\w+)\s+(i?requires)\s+(\w+)$")
-_RANK = re.compile(r"^rank\s+(\d+)\s*\{$")
+_RANK = re.compile(rf"^rank\s+{_NUMBER}\s*\{{$")
 _WORDS = ("send", "recv", "calc", "requires", "irequires", "rank", "num_ranks")
 _UNMATCHED_SHOWN = 6
 
@@ -178,11 +179,12 @@ class _Reader:
 
     def _num_ranks(self, number: int, line: str) -> None:
         words = line.split()
-        if len(words) != 2 or not words[1].isdigit() or int(words[1]) < 1:
+        count = whole_number(words[1]) if len(words) == 2 else None
+        if not count:
             self.problems.add(number, f"{line[:40]!r} is not a number of ranks", "write num_ranks N")
         elif self.ranks >= 0:
             self.problems.add(number, "num_ranks appears twice", "keep one")
-        self.ranks = int(words[1]) if len(words) > 1 and words[1].isdigit() else self.ranks
+        self.ranks = count or self.ranks
 
     def _op(self, number: int, line: str, rank: int, labels: dict[str, _Op]) -> None:
         match = _OP.match(line)
@@ -193,7 +195,7 @@ class _Reader:
             self.problems.add(number, f"{line[:50]!r} is not understood", hint or how)
             return
         label, kind, size, _, peer, tag, calc, where = match.groups()
-        if where and set(re.findall(r"\d+", where)) != {"0"}:
+        if where and set(re.findall("[0-9]+", where)) != {"0"}:
             self.problems.add(
                 number, f"{where.strip()!r} is not modelled", "leave it out, or use cpu 0 and nic 0"
             )

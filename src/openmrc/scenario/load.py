@@ -241,7 +241,7 @@ class _Loader:
         if pattern is None:
             self._problem(f"traffic.{index}", f"`pattern` is missing; use one of {known}")
             return None
-        if pattern not in PATTERNS:
+        if not isinstance(pattern, str) or pattern not in PATTERNS:
             hint = did_you_mean(str(pattern), PATTERNS)
             self._problem(f"traffic.{index}.pattern", f"{pattern!r} is unknown; {hint} Patterns: {known}")
             return None

@@ -28,9 +28,9 @@ def parse_nics(value: Any) -> tuple[int, ...]:
     if isinstance(value, str):
         nics = [nic for piece in value.split(",") for nic in _piece(piece.strip(), value)]
     elif isinstance(value, (list, tuple)):
-        wrong = next((v for v in value if isinstance(v, bool) or not isinstance(v, int) or v < 0), None)
-        if wrong is not None:
-            raise ValueError(f"{wrong!r} is not a NIC number; {_HOW}")
+        wrong = [v for v in value if isinstance(v, bool) or not isinstance(v, int) or not 0 <= v < MAX_NICS]
+        if wrong:
+            raise ValueError(f"{wrong[0]!r} is not a NIC number; {_HOW}")
         nics = list(value)
     else:
         raise ValueError(f"{value!r} is not a set of NICs; {_HOW}")

@@ -18,10 +18,21 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     "did you mean 'planes'?"
     """
     choices = list(known)
+    if word in choices:
+        return ""
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
     if not close:
         close = [c for c in choices if c.lower().replace("-", "_") == word.lower().replace("-", "_")][:1]
     return f"did you mean {close[0]!r}?" if close else ""
+
+
+def whole_number(word: str) -> int | None:
+    """Return the value of a word of ASCII digits (at most 19), else None.
+
+    >>> whole_number("12"), whole_number("1.5"), whole_number("\u00b2")
+    (12, None, None)
+    """
+    return int(word) if word.isascii() and word.isdigit() and len(word) <= 19 else None
 
 
 class FileProblems:

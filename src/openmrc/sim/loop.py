@@ -35,7 +35,7 @@ from openmrc.sim.layout import (
     I,
 )
 from openmrc.sim.nic import arm_requestor, arm_responder, new_control, pump, ready, send_control
-from openmrc.sim.ports import forward
+from openmrc.sim.ports import forward, release_control
 from openmrc.sim.wheel import (
     EMPTY,
     LOADED,
@@ -59,6 +59,7 @@ EVENTS, FAR, OUT, KICK = I["events"], I["far"], I["n_out"], I["kick"]
 TOUCH_REQ, TOUCH_RSP, DONE = I["touch_req"], I["touch_rsp"], I["events_done"]
 BIN, BIN_END, BIN_WIDTH, BIN_PEAK = I["bin"], I["bin_end_ps"], I["bin_width_ps"], I["bin_peak"]
 TRIMMED, MARKED, LEFT = I["trimmed"], I["marked"], I["messages_left"]
+CONTROL_USED, AFFECTED_USED = I["control_used"], I["affected_used"]
 C_RTX = COUNTER_INDEX["retransmitted"]
 
 # why run_slice() returned
@@ -117,9 +118,7 @@ def _requestor_timer(sm, st, pf, cfg, q, now):
 def _take_back(sm, slot):
     """Return the control slot just taken, unused."""
     sm.s[OUT] -= 1
-    sm.control_next[slot] = sm.s[I["control_free"]]
-    sm.s[I["control_free"]] = slot
-    sm.s[I["control_used"]] -= 1
+    release_control(sm, slot)
 
 
 @kernel
@@ -284,9 +283,9 @@ def run_slice(sm, st, pf, cfg, fp, max_events, until_ps):
             if s[BIN] >= cfg.max_bins - 1:
                 return R_FOLD_BINS
             _close_bin(sm, st)
-        if s[I["control_used"]] + 4096 > sm.control.shape[0]:
+        if s[CONTROL_USED] + 4096 > sm.control.shape[0]:
             return R_GROW_CONTROL
-        if s[I["affected_used"]] * 2 > sm.affected.shape[0]:
+        if s[AFFECTED_USED] * 2 > sm.affected.shape[0]:
             return R_AFFECTED
         bring_near(sm, cfg, start_ps + (np.int64(1) << cfg.shift))
         loaded = load_bucket(sm, cfg)

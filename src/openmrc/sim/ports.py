@@ -49,7 +49,7 @@ from openmrc.sim.wheel import push
 from openmrc.transport.state import CTRL_EV_PROBE, CTRL_PORT_STATUS, CTRL_PROBE
 
 HOPS_DATA, HOPS_CONTROL, TRIMMED_COUNT, MARKED_COUNT = I["hops_data"], I["hops_control"], I["trimmed"], I["marked"]
-BIN_PEAK = I["bin_peak"]
+BIN_PEAK, CONTROL_FREE, CONTROL_USED = I["bin_peak"], I["control_free"], I["control_used"]
 TRIM_FIELD = 3 << P_TRIM_SHIFT
 
 
@@ -62,9 +62,9 @@ def is_data_class(kind):
 @inline_kernel
 def release_control(sm, slot):
     """Give a control packet's slot back."""
-    sm.control_next[slot] = sm.s[I["control_free"]]
-    sm.s[I["control_free"]] = slot
-    sm.s[I["control_used"]] -= 1
+    sm.control_next[slot] = sm.s[CONTROL_FREE]
+    sm.s[CONTROL_FREE] = slot
+    sm.s[CONTROL_USED] -= 1
 
 
 @inline_kernel

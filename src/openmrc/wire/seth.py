@@ -77,7 +77,7 @@ class Seth(Header):
     @property
     def base_psn(self) -> int:
         """The PSN of bit 0 of the bitmap."""
-        return (self.cack_psn + self.sack_offset)
+        return (self.cack_psn + self.sack_offset) & PSN_MASK
 
     def received_psns(self) -> list[int]:
         """Return the PSNs of all set bits, in bit order."""
