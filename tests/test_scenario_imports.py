@@ -208,7 +208,7 @@ def test_all_mistakes_are_listed_up_to_a_screen():
     assert lines[-1] == "... and 28 more problems"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.data())
 def test_a_mutated_matrix_is_read_or_refused_never_a_crash(data):
     text = (HTSIM / "alltoall_serial_16n.cm").read_text()
@@ -396,7 +396,7 @@ def test_a_goal_cycle_is_refused():
         built(parse_goal(text).part, 2)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_a_mutated_goal_file_is_read_or_refused_never_a_crash(data):
     text = "\n".join((DATA / "goal" / "chained_1.goal").read_text().splitlines()[:52])

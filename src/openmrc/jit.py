@@ -26,7 +26,7 @@ from numba.extending import intrinsic
 JIT_DISABLED = bool(numba.config.DISABLE_JIT)
 BOUNDS_CHECK = os.environ.get("OPENMRC_BOUNDSCHECK", "0") == "1"
 #: packages whose sources can hold kernels; they all enter the cache key
-KERNEL_PACKAGES = ("psn.py", "jit.py", "limits.py", "transport", "fabric", "sim", "wire", "live")
+KERNEL_PACKAGES = ("psn.py", "jit.py", "packed.py", "limits.py", "transport", "fabric", "sim", "wire", "live")
 
 #: every kernel, for ``mrc doctor`` and the test that each compiles for one signature only
 KERNELS: list[Any] = []
@@ -42,7 +42,7 @@ def source_key() -> str:
         files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
         for file in files:
             # a file without kernels cannot change machine code
-            if file.exists() and b"openmrc.jit" in file.read_bytes() + (b"openmrc.jit" if name == "jit.py" else b""):
+            if file.exists() and b"openmrc.jit" in file.read_bytes() + (b"openmrc.jit" if name in ("jit.py", "packed.py", "limits.py") else b""):
                 digest.update(file.relative_to(root).as_posix().encode())
                 digest.update(file.read_bytes())
     return digest.hexdigest()[:16]

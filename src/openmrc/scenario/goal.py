@@ -163,7 +163,7 @@ class _Reader:
             elif rank < 0:
                 hint = did_you_mean(line.split()[0], _WORDS)
                 self.problems.add(
-                    number, f"{line[:40]!r} stands outside a rank", hint or "write rank N {{ first"
+                    number, f"{line[:40]!r} stands outside a rank", hint or "write rank N { first"
                 )
             elif line == "}":
                 self._resolve(labels, pending)

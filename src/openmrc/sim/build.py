@@ -13,6 +13,7 @@ from openmrc.fabric.paths import FabricParams, ev_encode, path_count, path_uplin
 from openmrc.fabric.topology import Topology
 from openmrc.jit import draw32, kernel
 from openmrc.limits import NEVER_PS
+from openmrc.packed import pack
 from openmrc.scenario.graph import MessageGraph
 from openmrc.scenario.patterns import build_graph
 from openmrc.scenario.schema import Scenario
@@ -287,7 +288,7 @@ def _config(p: Plan, buckets: int, shift: int, full_ser_ps: int, affected: int) 
     kinds = sizes.PacketKind
     pmtu, tseth, seed = scenario.transport.pmtu, scenario.transport.tseth, scenario.seed
     trim_bytes = scenario.switch.trim_bytes
-    return lay.Config(
+    config = lay.Config(
         buckets=buckets,
         shift=shift,
         ecn_on=int(scenario.switch.ecn),
@@ -313,12 +314,13 @@ def _config(p: Plan, buckets: int, shift: int, full_ser_ps: int, affected: int) 
         max_bins=MAX_BINS,
         prefetch=0,
     )
+    return pack(config)
 
 
 def build(p: Plan) -> Model:
     """Allocate and fill everything."""
-    scenario, topology, graph, profile, schedule = p.scenario, p.topology, p.graph, p.profile, p.schedule
-    fp, qps = topology.params, len(graph.qp_src)
+    scenario, topology, graph, schedule = p.scenario, p.topology, p.graph, p.schedule
+    profile, fp, qps = pack(p.profile), pack(topology.params), len(graph.qp_src)
     planes = fp.planes
     full_line = sizes.line_bytes(
         sizes.PacketKind.DATA, _mode(scenario), profile.pmtu_bytes, tseth=scenario.transport.tseth
@@ -430,7 +432,7 @@ def _allocate_sim(p: Plan, config: lay.Config, active_nics: int, affected: int) 
     s[I["messages_left"]] = len(graph.messages)
     width = p.scenario.sim.bin or FIRST_BIN_PS
     s[I["bin_width_ps"]] = s[I["bin_end_ps"]] = width
-    return lay.Sim(**fields)
+    return pack(lay.Sim(**fields))
 
 
 def _fill_static(sim: lay.Sim, p: Plan) -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from openmrc.limits import NEVER_PS
+from openmrc.packed import pack
 from openmrc.transport.settings import Profile
 
 # QP states (libmrc names; RESET to RTR matter to the live endpoint only)
@@ -308,7 +309,7 @@ def allocate(profile: Profile, qps: int, ev_rows: int, planes: int, sq_depth: in
     """Return zeroed arrays for `qps` directions; `sq_depth` is a power of two."""
     assert sq_depth & (sq_depth - 1) == 0, "the send queue's depth is a power of two"
     ring = profile.ring_mask + 1
-    return State(
+    state = State(
         req=np.zeros(qps, REQUESTOR),
         rsp=np.zeros(qps, RESPONDER),
         cc=np.zeros(controllers or qps, CC),
@@ -323,6 +324,7 @@ def allocate(profile: Profile, qps: int, ev_rows: int, planes: int, sq_depth: in
         count=np.zeros(len(COUNTERS), np.int64),
         ev_states=np.zeros(4, np.int64),
     )
+    return pack(state)
 
 
 def open_directions(state: State, profile: Profile, first_psn: np.ndarray, planes: int, cc_row: np.ndarray) -> None:
