@@ -26,7 +26,7 @@ from openmrc.sim.layout import (
     T_PLANE0,
     I,
 )
-from openmrc.sim.nic import new_control, ready
+from openmrc.sim.nic import new_control, ready, wants_earlier_timer
 from openmrc.sim.ports import release_control
 from openmrc.sim.workload import on_acknowledged, on_delivered
 from openmrc.transport.acks import (
@@ -71,7 +71,10 @@ DELIVERED_BYTES, BIN, LAST_DELIVERY = I["delivered_bytes"], I["bin"], I["last_de
 
 
 @inline_kernel
-def _entropy_of(w1):
+def _entropy_of(st, cfg, q, psn, pf, w1):
+    """Return the entropy that a packet carries; with ECMP the event names the path that switches chose."""
+    if cfg.ecmp:
+        return np.int64(st.ev[q, np.int64(st.ring[q, psn & pf.ring_mask]["ev"])]["entropy"])
     path = (w1 >> PATH_SHIFT) & PATH_MASK
     return ev_encode(path_plane(path), path_uplink_of(path))
 
@@ -90,7 +93,7 @@ def _flags_of(w1):
     return flags
 
 
-@inline_kernel
+@kernel
 def data_arrives(sm, st, pf, cfg, q, w1, now):
     """Hand a data packet to the responder half of its QP and queue the answers."""
     trim = (w1 >> P_TRIM_SHIFT) & 3
@@ -100,13 +103,11 @@ def data_arrives(sm, st, pf, cfg, q, w1, now):
     psn = (w1 >> SEQ_SHIFT) & SEQ_MASK
     payload = ((w1 >> SIZE_SHIFT) & SIZE_MASK) * 4
     marked = (w1 & P_CE) != 0
-    # the entropy and timestamp that the packet carries are those of its QP's send time table,
-    # unless it was sent again meanwhile: then an older copy arrives with its own
-    entropy, stamp = _carried(sm, st, pf, cfg, q, psn, w1, now)
+    entropy = _entropy_of(st, cfg, q, psn, pf, w1)
     flags = _flags_of(w1)
     size = cfg.data_ip_overhead + payload
     before = np.int64(st.rsp[q]["msn_done"])
-    actions = on_data(st, pf, q, now, psn, size, flags, trim, marked, entropy, stamp)
+    actions = on_data(st, pf, q, now, psn, size, flags, trim, marked, entropy)
     if actions & DELIVERED:
         plane = path_plane((w1 >> PATH_SHIFT) & PATH_MASK)
         sm.plane_bytes[plane] += payload
@@ -114,6 +115,9 @@ def data_arrives(sm, st, pf, cfg, q, w1, now):
         sm.timeline[sm.s[BIN], T_PLANE0 + plane] += payload
         sm.s[DELIVERED_BYTES] += payload
         sm.s[LAST_DELIVERY] = now
+    stamp = np.int64(0)
+    if actions & (DO_SACK | DO_NACK):
+        stamp = _stamp_of(st, pf, q, psn, entropy, w1)
     if actions & DO_SACK:
         slot = new_control(sm, q, 1)
         if slot >= 0:
@@ -129,26 +133,23 @@ def data_arrives(sm, st, pf, cfg, q, w1, now):
     done = np.int64(st.rsp[q]["msn_done"]) - before
     if done > 0:
         on_delivered(sm, st, cfg, q, before, done, now)
-    sm.s[TOUCH_RSP] = q
+    if np.int64(st.rsp[q]["unsacked_since_ps"]) == now:  # else its timer is early enough already
+        sm.s[TOUCH_RSP] = q
 
 
 @inline_kernel
-def _carried(sm, st, pf, cfg, q, psn, w1, now):
-    """Return the entropy and the TSETH timestamp that this packet carries.
+def _stamp_of(st, pf, q, psn, entropy, w1):
+    """Return the TSETH timestamp that this packet carries.
 
-    The event has no room for the timestamp. The send time table of the QP has it while this is the
-    newest transmission of the PSN, which the path tells; an older copy gets a stamp that matches none.
+    The event has no room for it. The send time table of the QP has it while this is the newest
+    transmission of the PSN, which path and rtx flag tell; an older copy gets a stamp that matches none.
     """
-    entropy = _entropy_of(w1)
     slot = st.ring[q, psn & pf.ring_mask]
     stamp = stamp_of(np.int64(slot["tx_ps"]))
     sent = np.int64(st.ev[q, np.int64(slot["ev"])]["entropy"])
-    again = np.int64(slot["count"]) > 1
-    if cfg.ecmp:  # switches chose the path: the packet carries what the sender put in
-        entropy = sent
-    if (cfg.ecmp == 0 and sent != entropy) or again != ((w1 & P_RTX) != 0):
+    if sent != entropy or (np.int64(slot["count"]) > 1) != ((w1 & P_RTX) != 0):
         stamp = (stamp + 0x8000) & 0xFFFF
-    return entropy, stamp
+    return stamp
 
 
 @kernel
@@ -224,7 +225,7 @@ def _endpoint_packet_arrives(sm, st, pf, q, w1, slot, now):
         write_response(kind, np.int64(row["probe_id"]), _answer_path(st, q, reverse), sm.control[answer])
 
 
-@inline_kernel
+@kernel
 def control_arrives(sm, st, pf, cfg, q, w1, now):
     """Hand a control packet to the half of the QP that it is for, and free its slot."""
     slot = (w1 >> SEQ_SHIFT) & SEQ_MASK
@@ -232,17 +233,17 @@ def control_arrives(sm, st, pf, cfg, q, w1, now):
     kind = np.int64(row["kind"])
     if kind == CTRL_SACK:
         on_sack(st, pf, q, now, row, 0, False)
-        _after_ack(sm, st, q)
+        _after_ack(sm, st, pf, q)
         _refresh_sibling(sm, st, q, np.int64(row["entropy"]))
     elif kind == CTRL_ACK:
         before = np.int64(st.req[q]["sq_head"])
         done = on_transport_ack(st, pf, q, now, row)
         if done > 0:
             on_acknowledged(sm, st, pf, cfg, q, before, done, now)
-        _after_ack(sm, st, q)
+        _after_ack(sm, st, pf, q)
     elif kind == CTRL_NACK:
         _nack_arrives(sm, st, pf, q, row, now)
-        _after_ack(sm, st, q)
+        _after_ack(sm, st, pf, q)
     elif kind == CTRL_PROBE:
         _probe_arrives(sm, st, pf, cfg, q, w1, slot, now)
     else:
@@ -252,12 +253,13 @@ def control_arrives(sm, st, pf, cfg, q, w1, now):
 
 
 @inline_kernel
-def _after_ack(sm, st, q):
+def _after_ack(sm, st, pf, q):
     """Windows may have opened: let the NIC try."""
     if has_data(st.req[q]):
         ready(sm, q)
         sm.s[KICK] = np.int64(sm.route[q]["src"])
-    sm.s[TOUCH_REQ] = q
+    if wants_earlier_timer(sm, st, pf, q):
+        sm.s[TOUCH_REQ] = q
 
 
 @inline_kernel

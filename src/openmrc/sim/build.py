@@ -23,7 +23,7 @@ from openmrc.sim.wheel import push, push_far
 from openmrc.transport.evset import fill_plane
 from openmrc.transport.settings import Profile, make_profile
 from openmrc.transport.state import CONTROL, CTRL_ACK, CTRL_EV_PROBE, CTRL_NACK, CTRL_PORT_STATUS, CTRL_PROBE
-from openmrc.transport.state import CTRL_RESPONSE, CTRL_SACK, State, allocate, open_directions, row_bytes
+from openmrc.transport.state import CTRL_RESPONSE, CTRL_SACK, State, aligned, allocate, open_directions, row_bytes
 from openmrc.units import PS_PER_MS, PS_PER_US
 from openmrc.wire import sizes
 from openmrc.wire.settings import Mode
@@ -378,8 +378,8 @@ def _allocate_sim(p: Plan, config: lay.Config, active_nics: int, affected: int) 
     ports = schedule.port_events
     fields: dict[str, Any] = {
         "s": np.zeros(len(lay.SCALARS), np.int64),
-        "port": np.zeros(fp.n_links, lay.PORT),
-        "route": np.zeros(qps, lay.ROUTE),
+        "port": aligned(fp.n_links, lay.PORT),
+        "route": aligned(qps, lay.ROUTE),
         "linkage": _linkage(graph),
         "nic": np.zeros(fp.n_nics, lay.NIC),
         "layer": _layer_table(p.scenario, topology, p.base_rtt_ps),
@@ -394,7 +394,7 @@ def _allocate_sim(p: Plan, config: lay.Config, active_nics: int, affected: int) 
         "digit": np.zeros(257, np.int64),
         "far_ps": np.zeros(n + ports.time_ps.size + 1, np.int64),
         "far_key": np.zeros(n + ports.time_ps.size + 1, np.int64),
-        "control": np.zeros(slots, CONTROL),
+        "control": aligned(slots, CONTROL),
         "control_next": _free_list(slots),
         "out": np.zeros((lay.MAX_OUT, 3), np.int64),
         "nic_first": nic_first,

@@ -33,7 +33,7 @@ FAR_PS = 1 << 30  # events further away wait in the heap: 1.07 ms, well under th
 
 # --- rows ----------------------------------------------------------------------------------
 #: One output port: two clocks. Backlog = free - now; nothing else is needed in the fast model.
-PORT = np.dtype([("data_free_ps", "i8"), ("control_free_ps", "i8"), ("fault", "i4"), ("pad", "i4")])
+PORT = np.dtype([("data_free_ps", "i8"), ("control_free_ps", "i8"), ("fault", "i4"), ("reserved", "i4"), ("reserved2", "i8")])
 
 #: One QP direction as the network sees it.
 ROUTE = np.dtype(

@@ -147,7 +147,7 @@ def _responder_timer(sm, st, pf, cfg, fp, q, now):
         _take_back(sm, slot)
 
 
-@inline_kernel
+@kernel
 def _finish_event(sm, st, pf, cfg, fp, now):
     """Send what the event produced, pump the NIC it woke, arm the timers it moved."""
     s = sm.s
@@ -179,7 +179,7 @@ def _note_error(sm, st, q):
         on_failed(sm, st, q)
 
 
-@inline_kernel
+@kernel
 def _dispatch(sm, st, pf, cfg, fp, w0, w1, now):
     """Process one event."""
     kind = event_kind(w0)

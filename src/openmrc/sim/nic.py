@@ -43,6 +43,7 @@ from openmrc.transport.requestor import (
     has_data,
     select,
 )
+from openmrc.transport.state import QP_RTS
 from openmrc.transport.timers import requestor_deadline, responder_deadline
 
 OUT, TOUCH_REQ = I["n_out"], I["touch_req"]
@@ -133,7 +134,7 @@ def _send_data(sm, st, pf, cfg, fp, q, nic_id, psn, row, size, position, now):
     return plane
 
 
-@inline_kernel
+@kernel
 def pump(sm, st, pf, cfg, fp, nic_id, now):
     """Send what can be sent from a NIC, and arrange the next wake-up."""
     nic = sm.nic[nic_id]
@@ -184,7 +185,7 @@ def new_control(sm, q, reverse):
     return slot
 
 
-@inline_kernel
+@kernel
 def send_control(sm, cfg, fp, n, now):
     """Send the n-th control packet that the current event produced."""
     slot = sm.out[n, 0]
@@ -208,6 +209,23 @@ def send_control(sm, cfg, fp, n, now):
     )
 
 
+@inline_kernel
+def wants_earlier_timer(sm, st, pf, q):
+    """Return False when the requestor's armed timer is early enough whatever has just been learned.
+
+    Progress only moves deadlines away; what can bring one nearer is a probe, an update, pacing, an error.
+    """
+    req = st.req[q]
+    armed = np.int64(sm.linkage[q]["req_timer_ps"])
+    if armed >= NEVER_PS or np.int64(req["next_probe_ps"]) < armed or np.int64(req["psu_next_ps"]) < armed:
+        return True
+    if req["state"] != QP_RTS:
+        return True
+    cc = st.cc[np.int64(req["cc"])]
+    small = np.int64(cc["cwnd_q16"]) >> 16 < pf.mtu_bytes + pf.overhead_bytes
+    return small and np.int64(cc["inflight"]) <= 0
+
+
 @kernel
 def arm_requestor(sm, st, pf, cfg, q, now):
     """Make sure the requestor's timer fires no later than its deadline (one lazy timer per QP)."""
@@ -220,7 +238,7 @@ def arm_requestor(sm, st, pf, cfg, q, now):
         push(sm, cfg, due, (E_REQ_TIMER << KIND_SHIFT) | q, np.int64(0))
 
 
-@inline_kernel
+@kernel
 def arm_responder(sm, st, pf, cfg, q, now):
     """The same for the responder half."""
     due = responder_deadline(st, pf, q, now)
@@ -231,8 +249,3 @@ def arm_responder(sm, st, pf, cfg, q, now):
         sm.linkage[q]["rsp_timer_ps"] = due
         push(sm, cfg, due, (E_RSP_TIMER << KIND_SHIFT) | q, np.int64(0))
 
-
-@inline_kernel
-def may_send(st, q):
-    """Return True when it is worth asking `select` about this QP."""
-    return has_data(st.req[q])

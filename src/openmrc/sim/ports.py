@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from openmrc.fabric.paths import link_at, path_plane, path_uplink_of
-from openmrc.jit import draw32, inline_kernel, mix32
+from openmrc.jit import draw32, inline_kernel, kernel, mix32
 from openmrc.sim.faulty import DAMAGED, LOST, NOMINAL_MULT, cross, is_down, rate_and_latency
 from openmrc.sim.layout import (
     D_CONTROL,
@@ -75,7 +75,7 @@ def drop(sm, w1, reason):
         release_control(sm, (w1 >> SEQ_SHIFT) & SEQ_MASK)
 
 
-@inline_kernel
+@kernel
 def hashed_uplink(sm, cfg, fp, route, w1, link_of_first, now):
     """Return the uplink that a T0 picks by hash among its live ones; -1 when all are down.
 
@@ -220,7 +220,7 @@ def _record_wait(sm, layer, link, q, wait, control, hop):
             route["worst_link"] = link
 
 
-@inline_kernel
+@kernel
 def forward(sm, st, pf, cfg, fp, q, w1, now):
     """Pass a packet that has arrived at a switch to its next port."""
     hop = (w1 >> HOP_SHIFT) & HOP_MASK

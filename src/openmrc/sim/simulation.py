@@ -15,6 +15,7 @@ from openmrc.limits import MAX_TIME_PS
 from openmrc.sim import layout as lay
 from openmrc.sim.build import Model, Plan, build
 from openmrc.sim.layout import I
+from openmrc.transport.state import aligned
 from openmrc.sim.loop import (
     R_AFFECTED,
     R_DONE,
@@ -127,7 +128,7 @@ def _grow_control(sim: lay.Sim) -> lay.Sim:
     n = len(sim.control_next)
     following, first = _grown_list(sim.control_next, int(sim.s[I["control_free"]]), n)
     sim.s[I["control_free"]] = first
-    control = np.zeros(2 * n, sim.control.dtype)
+    control = aligned(2 * n, sim.control.dtype)
     control[:n] = sim.control
     return sim._replace(control_next=following, control=control)
 

@@ -242,7 +242,7 @@ def _trigger(st, pf, q, now, sack):
     if slot["state"] == SLOT_INFLIGHT:
         if current and sack["delayed"] == 0 and np.int64(slot["count"]) <= 2:
             rtt = now - np.int64(slot["tx_ps"])
-        if not current and np.int64(slot["count"]) > 1:  # the original of a packet sent again
+        if not current and sack["delayed"] == 0 and np.int64(slot["count"]) > 1:  # the original of a packet sent again
             row = find_entropy(st, q, entropy)
             _exonerate(st, pf, q, row, now)
     word = (psn & pf.ring_mask) >> 6

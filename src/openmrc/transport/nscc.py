@@ -12,6 +12,7 @@ from openmrc.jit import inline_kernel, kernel
 
 NO_SAMPLE = -1
 SATURATED_INC_Q16 = 1 << 60
+SATURATED_BYTES = 1 << 30  # byte counts that are cleared every period
 ZERO_DELAY_PS = 1_000_000  # "delay ~ 0": below 1 us
 
 
@@ -98,7 +99,7 @@ def _fast_increase(pf, cc, n, delay):
         cc["fi_count"] = 0
         cc["increasing"] = 0
         return False
-    cc["fi_count"] = np.int64(cc["fi_count"]) + n
+    cc["fi_count"] = min(np.int64(cc["fi_count"]) + n, SATURATED_BYTES)
     if np.int64(cc["fi_count"]) > cwnd_bytes(cc) or cc["increasing"] != 0:
         _set_cwnd(pf, cc, np.int64(cc["cwnd_q16"]) + ((n * pf.fi_scale_q20) >> 4))
         cc["increasing"] = 1
@@ -151,8 +152,8 @@ def on_ack(pf, cc, now, n, marked, rtt, penalty, restore):
         Unambiguous RTT sample in ps, or ``NO_SAMPLE``.
     """
     cc["ignored"] = np.int64(cc["ignored"]) + n
-    cc["received"] = np.int64(cc["received"]) + n
-    cc["achieved"] = np.int64(cc["achieved"]) + n
+    cc["received"] = min(np.int64(cc["received"]) + n, SATURATED_BYTES)
+    cc["achieved"] = min(np.int64(cc["achieved"]) + n, SATURATED_BYTES)
     if pf.cc_on == 0:
         return
     _penalty(pf, cc, n, penalty, restore)

@@ -46,7 +46,7 @@ def post(st, pf, q, now, length, imm, wr_id):
         return False
     message = st.sq[q, tail & (depth - 1)]
     packets = packets_of(length, pf.pmtu_bytes)
-    message["first_psn"] = req["end_psn"]
+    message["first_psn"] = np.int64(req["end_psn"])
     message["packets"] = packets
     message["length"] = length
     message["wr_id"] = wr_id
@@ -254,7 +254,6 @@ def _enter_flight(st, pf, q, slot, row, size, tx_ps):
     slot["size"] = size
     slot["ordinal"] = ordinal
     cc["inflight"] = np.int64(cc["inflight"]) + size
-    req["last_tx_ps"] = tx_ps
     req["no_path"] = 0
     cwnd = np.int64(cc["cwnd_q16"]) >> 16
     if cwnd < pf.mtu_bytes + pf.overhead_bytes:

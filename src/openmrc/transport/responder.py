@@ -52,13 +52,13 @@ C_ERRORS = COUNTER_INDEX["qp_errors"]
 @inline_kernel
 def _bit_is_set(st, pf, q, kind, psn):
     position = psn & (pf.words * 64 - 1)
-    return (st.words[q, kind, position >> 6] >> np.uint64(position & 63)) & np.uint64(1) != np.uint64(0)
+    return (st.words[q, position >> 6, kind] >> np.uint64(position & 63)) & np.uint64(1) != np.uint64(0)
 
 
 @inline_kernel
 def _set_bit(st, pf, q, kind, psn):
     position = psn & (pf.words * 64 - 1)
-    st.words[q, kind, position >> 6] |= np.uint64(1) << np.uint64(position & 63)
+    st.words[q, position >> 6, kind] |= np.uint64(1) << np.uint64(position & 63)
 
 
 @kernel
@@ -73,19 +73,19 @@ def _advance(st, pf, q):
         position = (cack + 1) & (pf.words * 64 - 1)
         word = position >> 6
         low = position & 63
-        run = min(ctz64(~(st.words[q, W_RECEIVED, word] >> np.uint64(low))), 64 - low)
+        run = min(ctz64(~(st.words[q, word, W_RECEIVED] >> np.uint64(low))), 64 - low)
         if run == 0:
             break
         mask = (~np.uint64(0) >> np.uint64(64 - run)) << np.uint64(low)
-        st.words[q, W_RECEIVED, word] &= ~mask
-        if st.words[q, W_ENDS, word] & mask:
-            ended += popcount64(st.words[q, W_ENDS, word] & mask)
-            imms += popcount64(st.words[q, W_IMMS, word] & mask)
-            st.words[q, W_ENDS, word] &= ~mask
-            st.words[q, W_IMMS, word] &= ~mask
-        if st.words[q, W_ASKED, word] & mask:
+        st.words[q, word, W_RECEIVED] &= ~mask
+        if st.words[q, word, W_ENDS] & mask:
+            ended += popcount64(st.words[q, word, W_ENDS] & mask)
+            imms += popcount64(st.words[q, word, W_IMMS] & mask)
+            st.words[q, word, W_ENDS] &= ~mask
+            st.words[q, word, W_IMMS] &= ~mask
+        if st.words[q, word, W_ASKED] & mask:
             asked = True
-            st.words[q, W_ASKED, word] &= ~mask
+            st.words[q, word, W_ASKED] &= ~mask
         cack = psn_add(cack, run)
         rsp["ooo_count"] = np.int64(rsp["ooo_count"]) - run
     rsp["cack_psn"] = cack
@@ -116,17 +116,18 @@ def _fail(st, q, error):
     st.count[C_ERRORS] += 1
 
 
-@kernel
+@inline_kernel
 def _reverse_alive(st, pf, q, now):
-    """Keep one EV probe per base RTT going while data arrives."""
+    """Start EV probes, one per base RTT, when data arrives."""
     rsp = st.rsp[q]
-    rsp["rev_active_ps"] = now
-    if np.int64(rsp["rev_probe_ps"]) == NEVER_PS:
+    if rsp["rev_on"] == 0:
+        rsp["rev_on"] = 1
         rsp["rev_probe_ps"] = now + pf.base_rtt_ps
+        rsp["rev_rcvd_bytes"] = np.int64(rsp["rcvd_bytes"])
 
 
 @kernel
-def on_data(st, pf, q, now, psn, size_bytes, flags, trimmed, marked, entropy, tx_stamp):
+def on_data(st, pf, q, now, psn, size_bytes, flags, trimmed, marked, entropy):
     """Process a data packet that passed the identity checks of the layer below.
 
     Parameters
@@ -164,11 +165,11 @@ def on_data(st, pf, q, now, psn, size_bytes, flags, trimmed, marked, entropy, tx
         return DO_NACK
     if pf.reverse_probes:
         _reverse_alive(st, pf, q, now)
-    return _accept(st, pf, q, now, psn, size_bytes, flags, marked, entropy, tx_stamp)
+    return _accept(st, pf, q, now, psn, size_bytes, flags, marked, entropy)
 
 
 @inline_kernel
-def _accept(st, pf, q, now, psn, size_bytes, flags, marked, entropy, tx_stamp):
+def _accept(st, pf, q, now, psn, size_bytes, flags, marked, entropy):
     """Record a new packet inside the window."""
     rsp = st.rsp[q]
     _set_bit(st, pf, q, W_RECEIVED, psn)
@@ -190,7 +191,6 @@ def _accept(st, pf, q, now, psn, size_bytes, flags, marked, entropy, tx_stamp):
     rsp["unsacked_bytes"] = np.int64(rsp["unsacked_bytes"]) + max(size_bytes, pf.sack_min_packet)
     rsp["last_psn"] = psn
     rsp["last_entropy"] = entropy
-    rsp["last_tx_stamp"] = tx_stamp
     if np.int64(rsp["unsacked_since_ps"]) == NEVER_PS:
         rsp["unsacked_since_ps"] = now
     actions = DELIVERED
@@ -250,12 +250,12 @@ def _bitmap_at(st, pf, q, psn):
     position = psn & (pf.words * 64 - 1)
     word = position >> 6
     low = position & 63
-    bits = st.words[q, W_RECEIVED, word] >> np.uint64(low)
+    bits = st.words[q, word, W_RECEIVED] >> np.uint64(low)
     if low != 0:
         word += 1
         if word == pf.words:
             word = 0
-        bits |= st.words[q, W_RECEIVED, word] << np.uint64(64 - low)
+        bits |= st.words[q, word, W_RECEIVED] << np.uint64(64 - low)
     return bits
 
 
@@ -317,12 +317,12 @@ def write_sack(st, pf, q, psn, flags, marked, entropy, tx_stamp, out):
 
 @kernel
 def write_delayed_sack(st, pf, q, out):
-    """Write the SACK a timer draws: it echoes the newest packet and gives no RTT sample."""
+    """Write the SACK a timer draws: it echoes the newest packet but no timestamp, so no RTT sample."""
     rsp = st.rsp[q]
     _write_sack_common(st, pf, q, False, out)
     out["trigger_psn"] = rsp["last_psn"]
     out["entropy"] = np.int64(rsp["last_entropy"])
-    out["tx_stamp"] = rsp["last_tx_stamp"]
+    out["tx_stamp"] = 0
     out["m"] = 0
     out["pr"] = 0
     out["delayed"] = 1
@@ -374,14 +374,16 @@ def write_nack(st, q, psn, trimmed, entropy, tx_stamp, out):
 
 @kernel
 def next_probe_plane(st, pf, q, now):
-    """Choose the plane of the EV probe that is due; -1 when receiving has stopped or no port is up.
+    """Choose the plane of the EV probe that is due; -1 when nothing was received since the last one.
 
     The driver draws a path of that plane and passes it to :func:`try_path`.
     """
     rsp = st.rsp[q]
-    if now - np.int64(rsp["rev_active_ps"]) > 2 * pf.base_rtt_ps:
+    if np.int64(rsp["rev_rcvd_bytes"]) == np.int64(rsp["rcvd_bytes"]):
         rsp["rev_probe_ps"] = NEVER_PS
+        rsp["rev_on"] = 0
         return np.int64(-1)
+    rsp["rev_rcvd_bytes"] = np.int64(rsp["rcvd_bytes"])
     rsp["rev_probe_ps"] = now + pf.base_rtt_ps
     planes = np.int64(rsp["n_planes"])
     ports = np.int64(rsp["local_ports"]) & np.int64(rsp["peer_ports"])

@@ -4,8 +4,9 @@ One row per QP direction for the requestor and for the responder, one row per EV
 per packet in flight. A direction `q` sends from its requestor row to the peer's responder row.
 In the simulator both rows of a direction live in the same arrays; live, each side uses its half.
 
-Fields that are counted are int64 so that the same source runs uncompiled (uint64 op int64 would
-be float64 in NumPy); bitmaps are uint64 and meet only uint64.
+Kernels load fields through ``np.int64()`` so that the same source runs uncompiled and compiles for
+one type only; bitmaps are uint64 and meet only uint64. Rows that every packet touches are a whole
+number of 64-byte cache lines, hot fields first.
 """
 
 from __future__ import annotations
@@ -26,122 +27,136 @@ ERR_NONE, ERR_RETRY_EXCEEDED, ERR_REMOTE_ACCESS, ERR_REMOTE_OP, ERR_INVALID_REQU
 # ring slot states
 SLOT_FREE, SLOT_INFLIGHT, SLOT_LOST, SLOT_ACKED = range(4)
 
-REQUESTOR = np.dtype(
+CACHE_LINE_BYTES = 64
+
+
+def row_dtype(fields: list[tuple[str, str]]) -> np.dtype:
+    """Return a packed dtype whose rows are a whole number of cache lines."""
+    names = [name for name, _ in fields]
+    formats = [kind for _, kind in fields]
+    offsets = [0]
+    for kind in formats:
+        offsets.append(offsets[-1] + np.dtype(kind).itemsize)
+    size = -(-offsets[-1] // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets[:-1], "itemsize": size})
+
+
+#: The first 64 bytes are all that sending a packet touches; the second 64 are for SACKs.
+REQUESTOR = row_dtype(
     [
-        ("state", "i8"),
-        ("error", "i8"),
-        ("cc", "i8"),  # row of the congestion controller
-        ("n_planes", "i8"),
-        # sequence numbers
-        ("una_psn", "i8"),  # oldest PSN not acknowledged (the peer's cack_psn + 1)
-        ("next_psn", "i8"),  # next PSN never sent
-        ("end_psn", "i8"),  # one past the last PSN of the posted messages
-        ("window_psns", "i8"),  # the responder's window (MPR x 128)
-        # messages: send queue positions are message numbers (MSN), modulo 2^16
-        ("sq_head", "i8"),  # oldest message not completed
-        ("sq_send", "i8"),  # message that next_psn belongs to
-        ("sq_tail", "i8"),  # next message to be posted
-        ("rqmsn", "i8"),  # WRITE_IMMs posted so far
-        ("imm_outstanding", "i8"),
-        # retransmission
-        ("lost_count", "i8"),  # packets declared lost and not sent again
-        ("lost_hint_psn", "i8"),  # no lost packet is before this PSN
+        ("state", "u1"),
+        ("no_path", "u1"),  # 1 while no plane can carry data
+        ("n_planes", "u1"),
         # planes, bit = plane
-        ("local_ports", "i8"),  # our ports that are up
-        ("peer_ports", "i8"),  # ports the peer reports usable
-        ("probation", "i8"),  # planes back up whose probes have not yet succeeded
-        ("good_planes", "i8"),  # planes with at least one active EV that may carry data
-        ("last_plane", "i8"),
-        ("active_total", "i8"),  # EVs in the active set when it was built
-        ("bad_total", "i8"),  # EVs now ASSUMED_BAD
-        # evidence
-        ("sack_seen", "i8"),  # 1 once a SACK has arrived
-        ("newest_rcvd", "i8"),  # rcvd_bytes (24 bit) of the newest-made SACK seen
-        ("newest_tx_ps", "i8"),  # send time of the newest-sent packet known to have arrived
-        # RTT
+        ("local_ports", "u1"),  # our ports that are up
+        ("peer_ports", "u1"),  # ports the peer reports usable
+        ("probation", "u1"),  # planes back up whose probes have not yet succeeded
+        ("good_planes", "u1"),  # planes with at least one active EV that may carry data
+        ("last_plane", "u1"),
+        ("cc", "i4"),  # row of the congestion controller
+        # sequence numbers
+        ("una_psn", "i4"),  # oldest PSN not acknowledged (the peer's cack_psn + 1)
+        ("next_psn", "i4"),  # next PSN never sent
+        ("end_psn", "i4"),  # one past the last PSN of the posted messages
+        ("window_psns", "i4"),  # the responder's window (MPR x 128)
+        # retransmission
+        ("lost_count", "i4"),  # packets declared lost and not sent again
+        ("lost_hint_psn", "i4"),  # no lost packet is before this PSN
+        # messages: send queue positions are message numbers (MSN) before they wrap at 2^16
+        ("sq_head", "i4"),  # oldest message not completed
+        ("sq_send", "i4"),  # message that next_psn belongs to
+        ("sq_tail", "i4"),  # next message to be posted
+        ("pace_ps", "i8"),  # paced below 1 MTU: not before
+        ("n_data", "i4"),
+        ("n_rtx", "i4"),
+        # --- 64: RTT and evidence
         ("srtt_ps", "i8"),
         ("rttdev_ps", "i8"),
-        # timers: absolute deadlines, NEVER_PS = off
-        ("rto_base_ps", "i8"),  # last progress, start of the current timeout interval
+        ("newest_tx_ps", "i8"),  # send time of the newest-sent packet known to have arrived
         ("heard_ps", "i8"),  # last time anything came from the peer, or sending began
-        ("last_tx_ps", "i8"),
-        ("next_probe_ps", "i8"),  # earliest probe of a bad EV
+        ("rto_base_ps", "i8"),  # last progress, start of the current timeout interval
+        ("newest_rcvd", "i4"),  # rcvd_bytes (24 bit) of the newest-made SACK seen
+        ("sack_seen", "u1"),  # 1 once a SACK has arrived
+        ("error", "u1"),
+        ("tail_count", "u1"),
+        ("reserved", "u1"),
+        # timers: absolute deadlines, NEVER_PS = off
+        ("next_probe_ps", "i8"),  # earliest probe of a bad EV or a returning plane
+        ("psu_next_ps", "i8"),  # next Port Status Update that we owe the peer
+        # --- 128: what happens rarely
         ("last_probe_ps", "i8"),
-        ("pace_ps", "i8"),  # paced below 1 MTU: not before
-        ("retries", "i8"),
         ("charged_ps", "i8"),  # start of the last interval that was charged to the budget
-        ("tail_count", "i8"),
-        ("probe_id", "i8"),
-        ("probe_cursor", "i8"),
-        # port status updates that we owe the peer
-        ("psu_left", "i8"),
-        ("psu_next_ps", "i8"),
-        ("psu_id", "i8"),
-        ("no_path", "i8"),  # 1 while no plane can carry data
-        # statistics of this QP
-        ("n_data", "i8"),
-        ("n_rtx", "i8"),
-        ("n_trim_nacks", "i8"),
-        ("n_timeouts", "i8"),
+        ("retries", "i4"),
+        ("probe_id", "i4"),
+        ("probe_cursor", "i4"),
+        ("psu_left", "i4"),
+        ("psu_id", "i4"),
+        ("active_total", "i4"),  # EVs in the active set when it was built
+        ("bad_total", "i4"),  # EVs now ASSUMED_BAD
+        ("rqmsn", "i4"),  # WRITE_IMMs posted so far
+        ("imm_outstanding", "i4"),
+        ("n_trim_nacks", "i4"),
+        ("n_timeouts", "i4"),
     ]
 )
 
-RESPONDER = np.dtype(
+#: The first 64 bytes are all that most arrivals touch.
+RESPONDER = row_dtype(
     [
-        ("state", "i8"),
-        ("error", "i8"),
-        ("n_planes", "i8"),
-        ("cack_psn", "i8"),
-        ("high_psn", "i8"),  # highest PSN received
-        ("window_psns", "i8"),
-        ("rcvd_bytes", "i8"),  # payload + headers received, never wraps here
-        ("ooo_count", "i8"),  # PSNs received beyond cack_psn
-        ("unsacked_bytes", "i8"),
+        ("state", "u1"),
+        ("error", "u1"),
+        ("n_planes", "u1"),
+        ("local_ports", "u1"),  # planes for what we send back, as the requestor's fields
+        ("peer_ports", "u1"),
+        ("rev_cursor", "u1"),
+        ("rev_on", "u1"),  # 1 while EV probes keep the reverse path fresh
+        ("psu_left", "u1"),
+        ("cack_psn", "i4"),
+        ("high_psn", "i4"),  # highest PSN received
+        ("window_psns", "i4"),
+        ("ooo_count", "i4"),  # PSNs received beyond cack_psn
+        ("unsacked_bytes", "i4"),
+        ("walk", "i4"),  # where the next SACK's bitmap stands, offset from cack_psn + 1
         ("unsacked_since_ps", "i8"),  # arrival of the first packet no SACK has reported; NEVER_PS
-        ("walk", "i8"),  # where the next SACK's bitmap stands, offset from cack_psn + 1
-        ("msn_done", "i8"),  # messages completed in order (the next MSN expected)
-        ("imm_done", "i8"),
-        ("imm_held", "i8"),  # immediates that wait for earlier messages
-        ("recv_posted", "i8"),  # receives available to WRITE_IMMs
-        # the newest packet, echoed by a SACK that a timer sends
-        ("last_psn", "i8"),
-        ("last_entropy", "i8"),
-        ("last_tx_stamp", "i8"),
-        # reverse path
-        ("local_ports", "i8"),  # planes for what we send back, as the requestor's fields
-        ("peer_ports", "i8"),
-        ("rev_cursor", "i8"),
+        ("rcvd_bytes", "i8"),  # wire bytes received once, never wraps here
+        ("msn_done", "i4"),  # messages completed in order (the next MSN expected)
+        ("last_psn", "i4"),  # the newest packet, echoed by a SACK that a timer sends
+        ("last_entropy", "u4"),
+        ("psu_id", "i4"),
+        # --- 64
         ("rev_probe_ps", "i8"),  # when the next EV probe is due
-        ("rev_probe_id", "i8"),
-        ("rev_active_ps", "i8"),  # last data arrival
-        ("psu_left", "i8"),
+        ("rev_rcvd_bytes", "i8"),  # rcvd_bytes when the last one was sent
         ("psu_next_ps", "i8"),
-        ("psu_id", "i8"),
-        ("n_dup", "i8"),
-        ("n_delivered", "i8"),
+        ("recv_posted", "i8"),  # receives available to WRITE_IMMs
+        ("imm_done", "i4"),
+        ("imm_held", "i4"),  # immediates that wait for earlier messages
+        ("rev_probe_id", "i4"),
+        ("n_dup", "i4"),
+        ("n_delivered", "i4"),
     ]
 )
 
-CC = np.dtype(
+CC = row_dtype(
     [
         ("cwnd_q16", "i8"),  # bytes, 16 fraction bits
         ("inflight", "i8"),  # wire bytes sent and neither acknowledged nor declared lost
         ("base_rtt_ps", "i8"),
-        ("max_cwnd", "i8"),
         ("avg_delay_q16", "i8"),
         ("sample_ps", "i8"),  # time of the last RTT sample
         ("inc_q16", "i8"),  # accumulated increase, bytes x bytes
-        ("received", "i8"),
-        ("achieved", "i8"),
-        ("fi_count", "i8"),
-        ("increasing", "i8"),
-        ("trigger_qa", "i8"),
         ("qa_end_ps", "i8"),
-        ("ignore", "i8"),  # bytes_to_ignore
         ("ignored", "i8"),  # bytes_ignored
+        # --- 64
+        ("ignore", "i8"),  # bytes_to_ignore
         ("last_adjust_ps", "i8"),
         ("last_decrease_ps", "i8"),
         ("saved_cwnd_q16", "i8"),
+        ("max_cwnd", "i4"),
+        ("received", "i4"),
+        ("achieved", "i4"),
+        ("fi_count", "i4"),
+        ("increasing", "u1"),
+        ("trigger_qa", "u1"),
     ]
 )
 
@@ -205,7 +220,7 @@ PROBES = 4
 REVERSE = np.dtype([("entropy", "u4"), ("trial", "u4"), ("misses", "u1"), ("waiting", "u1"), ("id", "u2")])
 
 #: What a control packet says, frozen when it is generated. One layout for all kinds.
-CONTROL = np.dtype(
+CONTROL = row_dtype(
     [
         ("bitmap", "u8"),
         ("kind", "i4"),  # CTRL_*
@@ -279,13 +294,22 @@ class State(NamedTuple):
     acked: np.ndarray  # uint64[qps, ring size / 64]: acknowledged PSNs of the ring
     sq: np.ndarray  # MESSAGE[qps, depth]
     probe: np.ndarray  # PROBE[qps, PROBES]
-    words: np.ndarray  # uint64[qps, 4, window / 64]: received, ends, asked, imms
+    words: np.ndarray  # uint64[qps, window / 64, 4]: received, ends, asked, imms of 64 PSNs
     rev: np.ndarray  # REVERSE[qps, planes]
     count: np.ndarray  # int64[len(COUNTERS)]
     ev_states: np.ndarray  # int64[4]: EVs in each state, all QPs (for the timeline)
 
 
 W_RECEIVED, W_ENDS, W_ASKED, W_IMMS = range(4)
+
+
+def aligned(shape: int | tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
+    """Return a zeroed array that starts on a cache line, so that rows of 64 bytes touch one line."""
+    dtype = np.dtype(dtype)
+    size = int(np.prod(shape)) * dtype.itemsize
+    raw = np.zeros(size + CACHE_LINE_BYTES, np.uint8)
+    start = -raw.ctypes.data % CACHE_LINE_BYTES
+    return raw[start : start + size].view(dtype).reshape(shape)
 
 
 def row_bytes(profile: Profile, ev_rows: int, planes: int, sq_depth: int) -> int:
@@ -310,16 +334,16 @@ def allocate(profile: Profile, qps: int, ev_rows: int, planes: int, sq_depth: in
     assert sq_depth & (sq_depth - 1) == 0, "the send queue's depth is a power of two"
     ring = profile.ring_mask + 1
     state = State(
-        req=np.zeros(qps, REQUESTOR),
-        rsp=np.zeros(qps, RESPONDER),
-        cc=np.zeros(controllers or qps, CC),
+        req=aligned(qps, REQUESTOR),
+        rsp=aligned(qps, RESPONDER),
+        cc=aligned(controllers or qps, CC),
         ev=np.zeros((qps, ev_rows), EV),
         plane=np.zeros((qps, planes), PLANE),
-        ring=np.zeros((qps, ring), SLOT),
+        ring=aligned((qps, ring), SLOT),
         acked=np.zeros((qps, ring // 64), np.uint64),
         sq=np.zeros((qps, sq_depth), MESSAGE),
         probe=np.zeros((qps, PROBES), PROBE),
-        words=np.zeros((qps, 4, profile.words), np.uint64),
+        words=aligned((qps, profile.words, 4), np.uint64),
         rev=np.zeros((qps, planes), REVERSE),
         count=np.zeros(len(COUNTERS), np.int64),
         ev_states=np.zeros(4, np.int64),

@@ -109,7 +109,7 @@ def _expire(st, pf, q, now):
 def _tail_probe(st, pf, q, now, out):
     """Probe after silence, on another plane than the last packet; True when one is sent."""
     req = st.req[q]
-    req["tail_count"] = np.int64(req["tail_count"]) + 1
+    req["tail_count"] = min(np.int64(req["tail_count"]) + 1, MAX_TAIL)
     row = choose(st, q, standby_planes(req))
     if row < 0:
         return False
