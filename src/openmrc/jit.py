@@ -162,3 +162,34 @@ def draw32(seed, a, b):
     x = mix32(seed ^ (seed >> 32))
     x = mix32(x ^ a ^ (a >> 32))
     return mix32(x + b + (b >> 32) * 0x9E3779B1)
+
+
+def _prefetch_intrinsic() -> Any:
+    """Build ``prefetch(array, index, byte_offset)``: bring the line of a row into the cache."""
+    if JIT_DISABLED:
+        return lambda array, index, byte_offset: None
+
+    @intrinsic
+    def call(typingctx, array, index, byte_offset):
+        def codegen(context, builder, signature, args):
+            from numba.np.arrayobj import make_array
+
+            view = make_array(signature.args[0])(context, builder, args[0])
+            stride = builder.extract_value(view.strides, 0)
+            byte = cgutils.voidptr_t
+            offset = builder.add(builder.mul(args[1], stride), args[2])
+            pointer = builder.gep(builder.bitcast(view.data, byte), [offset])
+            i32 = cgutils.ir.IntType(32)
+            fn_type = cgutils.ir.FunctionType(cgutils.ir.VoidType(), [byte, i32, i32, i32])
+            fn = cgutils.get_or_insert_function(builder.module, fn_type, "llvm.prefetch.p0")
+            one = cgutils.ir.Constant(i32, 1)
+            builder.call(fn, [pointer, cgutils.ir.Constant(i32, 0), cgutils.ir.Constant(i32, 3), one])
+            return context.get_dummy_value()
+
+        return types.void(array, types.int64, types.int64), codegen
+
+    return call
+
+
+#: ``prefetch(array, index, byte_offset)`` in kernels: a hint, no effect on results
+prefetch = _prefetch_intrinsic()

@@ -34,6 +34,7 @@ MAX_BUCKETS_LOG2 = 18
 FIRST_BIN_PS = PS_PER_US
 MAX_BINS = 2048
 MAX_SQ_DEPTH = 64
+PREFETCH_FROM_BYTES = 4 << 20  # measured: it pays when state is well beyond the second-level cache
 
 
 @dataclass
@@ -283,6 +284,11 @@ def _free_list(n: int) -> np.ndarray:
     return following
 
 
+def topology_is_large(p: Plan) -> bool:
+    """Return True when the state outgrows the caches, so that fetching ahead pays."""
+    return len(p.graph.qp_src) * row_bytes(p.profile, p.ev_rows, 1, 1) > PREFETCH_FROM_BYTES
+
+
 def _config(p: Plan, buckets: int, shift: int, full_ser_ps: int, affected: int) -> lay.Config:
     scenario, mode = p.scenario, _mode(p.scenario)
     kinds = sizes.PacketKind
@@ -312,7 +318,7 @@ def _config(p: Plan, buckets: int, shift: int, full_ser_ps: int, affected: int) 
         affected_mask=affected - 1,
         heap_size=0,
         max_bins=MAX_BINS,
-        prefetch=0,
+        prefetch=int(topology_is_large(p)),
     )
     return pack(config)
 
@@ -386,8 +392,7 @@ def _allocate_sim(p: Plan, config: lay.Config, active_nics: int, affected: int) 
         "layer_of": layer_of,
         "line": _control_lines(_mode(p.scenario)),
         "peak": np.zeros(6, np.int64),
-        "head": np.full(config.buckets, -1, np.int32),
-        "fill": np.zeros(config.buckets, np.int32),
+        "slots": np.tile(np.array([-1, 0], np.int32), (config.buckets, 1)),
         "chunk_next": _free_list(chunks),
         "chunk": np.zeros((chunks * lay.CHUNK, 2), np.int64),
         "sort": np.zeros((2, sort, 2), np.int64),

@@ -167,8 +167,7 @@ class Sim(NamedTuple):
     line: np.ndarray  # int64[8]: line bytes of a control packet by kind
     peak: np.ndarray  # int64[6]: longest data backlog of each layer, ps
     # the wheel
-    head: np.ndarray  # int32[buckets]
-    fill: np.ndarray  # int32[buckets]
+    slots: np.ndarray  # int32[buckets, 2]: newest chunk, number of events
     chunk_next: np.ndarray  # int32[chunks]
     chunk: np.ndarray  # int64[chunks * CHUNK, 2]
     sort: np.ndarray  # int64[2, capacity, 2] scratch

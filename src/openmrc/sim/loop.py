@@ -11,6 +11,7 @@ import numpy as np
 
 from openmrc.jit import inline_kernel, kernel
 from openmrc.limits import NEVER_PS
+from openmrc.sim.ahead import look_ahead
 from openmrc.sim.arrivals import control_arrives, data_arrives
 from openmrc.sim.layout import (
     D_QUEUE,
@@ -147,7 +148,7 @@ def _responder_timer(sm, st, pf, cfg, fp, q, now):
         _take_back(sm, slot)
 
 
-@kernel
+@inline_kernel
 def _finish_event(sm, st, pf, cfg, fp, now):
     """Send what the event produced, pump the NIC it woke, arm the timers it moved."""
     s = sm.s
@@ -179,7 +180,7 @@ def _note_error(sm, st, q):
         on_failed(sm, st, q)
 
 
-@kernel
+@inline_kernel
 def _dispatch(sm, st, pf, cfg, fp, w0, w1, now):
     """Process one event."""
     kind = event_kind(w0)
@@ -247,6 +248,8 @@ def _sweep(sm, st, pf, cfg, fp):
     while s[CUR] < s[END]:
         at = s[CUR]
         s[CUR] = at + 1
+        if cfg.prefetch:
+            look_ahead(sm, st, pf, cfg, fp, at)
         w0 = sm.sort[0, at, 0]
         w1 = sm.sort[0, at, 1]
         now = event_time(sm, cfg, w0)

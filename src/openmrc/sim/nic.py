@@ -134,7 +134,7 @@ def _send_data(sm, st, pf, cfg, fp, q, nic_id, psn, row, size, position, now):
     return plane
 
 
-@kernel
+@inline_kernel
 def pump(sm, st, pf, cfg, fp, nic_id, now):
     """Send what can be sent from a NIC, and arrange the next wake-up."""
     nic = sm.nic[nic_id]

@@ -220,7 +220,7 @@ def _record_wait(sm, layer, link, q, wait, control, hop):
             route["worst_link"] = link
 
 
-@kernel
+@inline_kernel
 def forward(sm, st, pf, cfg, fp, q, w1, now):
     """Pass a packet that has arrived at a switch to its next port."""
     hop = (w1 >> HOP_SHIFT) & HOP_MASK

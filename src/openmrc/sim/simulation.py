@@ -93,7 +93,7 @@ class Simulation:
         """Do what the kernels asked for."""
         m = self.model
         if self.reason == R_GROW_SORT:
-            need = int(m.sim.fill.max()) * 4 + 8192
+            need = int(m.sim.slots[:, 1].max()) * 4 + 8192
             m.sim = m.sim._replace(sort=np.zeros((2, max(need, m.sim.sort.shape[1] * 2), 2), np.int64))
         elif self.reason == R_GROW_CHUNKS:
             m.sim = _grow_chunks(m.sim)
@@ -115,7 +115,7 @@ def _grown_list(following: np.ndarray, first_free: int, extra: int) -> tuple[np.
 
 def _grow_chunks(sim: lay.Sim) -> lay.Sim:
     n = len(sim.chunk_next)
-    extra = max(n // 2, 2 * (4 * int(sim.fill.max()) + 4096))
+    extra = max(n // 2, 2 * (4 * int(sim.slots[:, 1].max()) + 4096))
     following, first = _grown_list(sim.chunk_next, int(sim.s[I["free_chunk"]]), extra)
     sim.s[I["free_chunk"]] = first
     sim.s[I["n_free_chunks"]] += extra

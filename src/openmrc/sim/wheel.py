@@ -53,7 +53,7 @@ def push(sm, cfg, time_ps, key, w1):
     if ahead >= cfg.buckets:
         bucket = s[BUCKET] + cfg.buckets - 1  # beyond the wheel: looked at again when it comes round
     at = bucket & (cfg.buckets - 1)
-    n = np.int64(sm.fill[at])
+    n = np.int64(sm.slots[at, 1])
     k = n & (CHUNK - 1)
     if k == 0:
         fresh = s[FREE]
@@ -62,12 +62,12 @@ def push(sm, cfg, time_ps, key, w1):
             return
         s[FREE] = sm.chunk_next[fresh]
         s[N_FREE] -= 1
-        sm.chunk_next[fresh] = sm.head[at]
-        sm.head[at] = fresh
-    place = np.int64(sm.head[at]) * CHUNK + k
+        sm.chunk_next[fresh] = sm.slots[at, 0]
+        sm.slots[at, 0] = fresh
+    place = np.int64(sm.slots[at, 0]) * CHUNK + k
     sm.chunk[place, 0] = w0
     sm.chunk[place, 1] = w1
-    sm.fill[at] = n + 1
+    sm.slots[at, 1] = n + 1
     s[EVENTS] += 1
 
 
@@ -178,7 +178,7 @@ def load_bucket(sm, cfg):
     """Copy the current bucket into the scratch array, sorted. Says LOADED, EMPTY or what must grow."""
     s = sm.s
     at = s[BUCKET] & (cfg.buckets - 1)
-    n = np.int64(sm.fill[at])
+    n = np.int64(sm.slots[at, 1])
     if n == 0:
         return EMPTY
     if 2 * n + 4096 > sm.sort.shape[1]:
@@ -187,10 +187,10 @@ def load_bucket(sm, cfg):
         return GROW_CHUNKS
     width = np.int64(1) << cfg.shift
     low = (s[BUCKET] << cfg.shift) & 0xFFFFFFFF
-    chunk = np.int64(sm.head[at])
+    chunk = np.int64(sm.slots[at, 0])
     in_chunk = ((n - 1) & (CHUNK - 1)) + 1
-    sm.head[at] = -1
-    sm.fill[at] = 0
+    sm.slots[at, 0] = -1
+    sm.slots[at, 1] = 0
     s[EVENTS] -= n
     start_ps = s[BUCKET] << cfg.shift
     kept = np.int64(0)

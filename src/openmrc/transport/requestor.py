@@ -135,7 +135,7 @@ def _congestion_allows(st, pf, q, now, size):
     return WINDOW
 
 
-@kernel
+@inline_kernel
 def select(st, pf, q, now, room):
     """Say what direction `q` may send now.
 
@@ -199,7 +199,7 @@ def _asks_for_sack(st, pf, q):
     return nothing_more or full or not _window_is_open(st, pf, q, next_new)
 
 
-@kernel
+@inline_kernel
 def commit(st, pf, q, psn, row, size, position, tx_ps):
     """Record that the packet `select` named was sent at `tx_ps`; returns its flags."""
     req = st.req[q]
