@@ -193,9 +193,9 @@ class Network:
         self.history: list[Packet] = []
         self.stats: Counter[str] = Counter()
         self.steps = 0
-        self.in_flight = 0
         self.lost_before: list[set[int]] = [set() for _ in routes]
-        self.fifo_before = 0
+        self.counts_before = self.st.count.copy()
+        self.ordered = self.weather.fifo  # for the whole run
 
     # --- what a test does ---------------------------------------------------------------------
 
@@ -332,10 +332,9 @@ class Network:
         verdict, psn, row, size, position = (int(x) for x in answer)
         d.verdict = verdict
         self.stats[f"verdict_{verdict}"] += 1
-        if verdict == requestor.NO_ROOM and self.retry[d.q] <= self.now or self.retry[d.q] == NEVER_PS:
-            self.retry[d.q] = max(min(self.port_free[d.src]), self.now) + 100_000
-            if verdict == requestor.NO_ROOM:
-                self._push(self.retry[d.q], self._nothing)
+        if verdict == requestor.NO_ROOM and not self.now < self.retry[d.q] < NEVER_PS:
+            self.retry[d.q] = self.now + 100_000  # look again when a port has sent something
+            self._push(self.retry[d.q], self._nothing)
         if verdict != requestor.SEND:
             return False
         plane = int(self.st.ev[d.q, row]["plane"])
@@ -363,7 +362,7 @@ class Network:
         assert flags & ~requestor.FLAG_ASK == expected
         wire = self.profile.overhead_bytes + -(-length // 4) * 4 + self.profile.imm_bytes * (last and message.imm)
         assert size == wire
-        assert len(d.fates[number]) == (0 if not again else len(d.fates[number]))
+        assert (len(d.fates[number]) > 0) == again
         d.fates[number].append(FLYING)
         packet = Packet(DATA, d.q, d.src, int(self.st.ev[d.q, row]["entropy"]))
         packet.number, packet.transmission = number, len(d.fates[number]) - 1
@@ -609,14 +608,13 @@ class Network:
         """Arm both timers; what is due must already have been done."""
         q = d.q
         due = int(timers.requestor_deadline(self.st, self.pf, q, self.now))
-        assert due > self.now or self.req_timer[q] == self.now or due >= NEVER_PS or self.req_timer[q] >= self.now
-        if due < NEVER_PS and due != self.req_timer[q]:
+        if due < self.req_timer[q]:  # one lazy timer: a later deadline is found when it fires
             self.req_timer[q] = max(due, self.now)
-            self._push(due, self._requestor_timer, d, max(due, self.now))
+            self._push(due, self._requestor_timer, d, self.req_timer[q])
         due = int(timers.responder_deadline(self.st, self.pf, q, self.now))
-        if due < NEVER_PS and due != self.rsp_timer[q]:
+        if due < self.rsp_timer[q]:
             self.rsp_timer[q] = max(due, self.now)
-            self._push(due, self._responder_timer, d, max(due, self.now))
+            self._push(due, self._responder_timer, d, self.rsp_timer[q])
 
     def _requestor_timer(self, d: Direction, armed: int) -> None:
         if self.req_timer[d.q] != armed:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from openmrc.jit import JIT_DISABLED
 from openmrc.packed import pack
 from openmrc.transport import acks, requestor
 from openmrc.transport.evset import fill_plane

@@ -44,7 +44,7 @@ class ResponderTwin:
         if self.failed:
             return -1
         if n <= self.cack or n in self.beyond:
-            return DO_SACK | DO_ACK if n <= self.cack or n - self.cack <= self.window else DO_NACK
+            return DO_SACK | DO_ACK
         if n - self.cack > self.window or trimmed:
             return DO_NACK
         return self._accept(n, size, flags, marked)

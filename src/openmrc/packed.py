@@ -18,6 +18,7 @@ pointers in registers as before.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, TypeVar
 
 import numba
@@ -40,7 +41,9 @@ class PackedType(types.Type):
 
     def __init__(self, name: str, fields: tuple[tuple[str, types.Type], ...]):
         self.fields = fields
-        super().__init__(name=f"Packed({name}, {', '.join(f'{n}: {t}' for n, t in fields)})")
+        # a short name: it becomes part of every symbol of every kernel
+        layout = ", ".join(f"{n}: {t}" for n, t in fields)
+        super().__init__(name=f"{name}_{hashlib.sha256(layout.encode()).hexdigest()[:10]}")
 
     @property
     def key(self) -> Any:

@@ -34,7 +34,7 @@ MAX_BUCKETS_LOG2 = 18
 FIRST_BIN_PS = PS_PER_US
 MAX_BINS = 2048
 MAX_SQ_DEPTH = 64
-PREFETCH_FROM_BYTES = 4 << 20  # measured: it pays when state is well beyond the second-level cache
+PREFETCH_FROM_BYTES = 1 << 20  # measured: it pays when state is well beyond the second-level cache
 
 
 @dataclass
@@ -193,7 +193,7 @@ def _wheel_shape(topology: Topology, active_nics: int, full_ser_ps: int, rtt: in
     """Return (buckets, shift): about 64 events a bucket, four base RTTs of reach where that fits."""
     per_ps = max(active_nics, 1) * topology.params.planes / full_ser_ps * (topology.longest_hops + 1)
     shift = 6
-    while shift < 17 and per_ps * (2 << shift) < 64:
+    while shift < 17 and per_ps * (2 << shift) < 256:
         shift += 1
     buckets = 10
     while buckets < MAX_BUCKETS_LOG2 and (1 << (buckets + shift)) < 4 * rtt:

@@ -229,7 +229,7 @@ def wants_earlier_timer(sm, st, pf, q):
 @kernel
 def arm_requestor(sm, st, pf, cfg, q, now):
     """Make sure the requestor's timer fires no later than its deadline (one lazy timer per QP)."""
-    due = requestor_deadline(st, pf, q)
+    due = requestor_deadline(st, pf, q, now)
     if due >= NEVER_PS:
         return
     due = min(max(due, now), now + FAR_PS - 1)  # far deadlines are looked at again on the way

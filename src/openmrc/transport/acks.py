@@ -13,19 +13,20 @@ from openmrc.transport import ev_states, nscc
 from openmrc.transport.evset import NO_EV, apply_event, find_entropy
 from openmrc.transport.loss import NO_PROBE, clear_suspicion, scan
 from openmrc.transport.probes import on_probe_answer
-from openmrc.transport.requestor import mark_lost
+from openmrc.transport.requestor import enter_error, mark_lost
 from openmrc.transport.state import (
     COUNTER_INDEX,
     ERR_INVALID_REQUEST,
     ERR_REMOTE_ACCESS,
     ERR_REMOTE_OP,
+    ERR_RETRY_EXCEEDED,
     ERR_UNEXPECTED,
-    QP_ERROR,
     QP_RTS,
     SLOT_ACKED,
     SLOT_INFLIGHT,
     SLOT_LOST,
 )
+from openmrc.transport.timers import charge
 
 ASSUMED_BAD = int(ev_states.ASSUMED_BAD)
 EXONERATED = int(ev_states.EXONERATED)
@@ -49,7 +50,6 @@ C_TRIM_NACKS = COUNTER_INDEX["trim_nacks"]
 C_STALE_NACKS = COUNTER_INDEX["stale_nacks"]
 C_LATE = COUNTER_INDEX["late_acks"]
 C_INVALID = COUNTER_INDEX["invalid_acks"]
-C_ERRORS = COUNTER_INDEX["qp_errors"]
 C_COMPLETED = COUNTER_INDEX["messages_completed"]
 
 
@@ -235,7 +235,9 @@ def _trigger(st, pf, q, now, sack):
         st.count[C_LATE] += 1
         if row < 0 and (np.int64(req["bad_total"]) > 0 or sack["m"] != 0):
             row = find_entropy(st, q, entropy)
-        if row >= 0 and not current and st.ev[q, row]["state"] == ASSUMED_BAD and sack["delayed"] == 0:
+        slot = st.ring[q, psn & pf.ring_mask]
+        kept = np.int64(slot["count"]) > 1 and psn_diff(np.int64(req["next_psn"]), psn) <= pf.ring_mask + 1
+        if kept and row >= 0 and not current and st.ev[q, row]["state"] == ASSUMED_BAD and sack["delayed"] == 0:
             _exonerate(st, pf, q, row, now)  # the original of a packet since repaired
         return row, rtt, size, gap
     slot = st.ring[q, psn & pf.ring_mask]
@@ -313,25 +315,6 @@ def on_sack(st, pf, q, now, sack, penalty, restore):
     return True
 
 
-@inline_kernel
-def _fail(st, q, error):
-    """Put the requestor into ERROR."""
-    req = st.req[q]
-    if req["state"] == QP_RTS:
-        req["state"] = QP_ERROR
-        req["error"] = error
-        st.count[C_ERRORS] += 1
-
-
-@inline_kernel
-def charge(st, pf, q, now):
-    """Charge the retry budget, at most once per timeout interval."""
-    req = st.req[q]
-    if now - np.int64(req["charged_ps"]) >= pf.timeout_ps:
-        req["charged_ps"] = now
-        req["retries"] = np.int64(req["retries"]) + 1
-
-
 @kernel
 def on_nack(st, pf, q, now, nack):
     """Process a NACK (a CONTROL row); False when it matches no transmission in flight."""
@@ -340,9 +323,10 @@ def on_nack(st, pf, q, now, nack):
     if req["state"] != QP_RTS:
         return False
     if reason == NACK_UNEXP_EVENT:
-        _fail(st, q, ERR_UNEXPECTED)
+        enter_error(st, q, ERR_UNEXPECTED)
         return True
     req["heard_ps"] = now
+    req["tail_count"] = 0
     psn = np.int64(nack["psn"])
     trimmed = reason == NACK_TRIMMED or reason == NACK_TRIMMED_LASTHOP
     inside = psn_diff(psn, np.int64(req["una_psn"])) >= 0 and psn_diff(np.int64(req["next_psn"]), psn) > 0
@@ -363,8 +347,8 @@ def on_nack(st, pf, q, now, nack):
         nscc.on_trim(pf, st.cc[np.int64(req["cc"])], now, size)
         if reason == NACK_TRIMMED:
             apply_event(st, pf, q, row, TRIMMED, now)
-    else:
-        charge(st, pf, q, now)
+    elif charge(st, pf, q, now):
+        enter_error(st, q, ERR_RETRY_EXCEEDED)
     return True
 
 
@@ -414,5 +398,5 @@ def on_transport_ack(st, pf, q, now, ack):
         st.count[C_COMPLETED] += done
     syndrome = np.int64(ack["reason"])
     if syndrome != SYNDROME_ACK:
-        _fail(st, q, _error_of(syndrome))
+        enter_error(st, q, _error_of(syndrome))
     return done

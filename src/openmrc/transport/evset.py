@@ -84,6 +84,12 @@ def standby_planes(req):
 
 
 @inline_kernel
+def ports_up(req):
+    """Return the planes whose ports are up at both ends, those on probation included."""
+    return np.int64(req["local_ports"]) & np.int64(req["peer_ports"])
+
+
+@inline_kernel
 def next_plane(mask, last, planes):
     """Return the first plane of `mask` after `last`, round-robin; `mask` is not empty."""
     plane = last
@@ -193,7 +199,8 @@ def _unusual_choice(st, q, room, usable):
     row = _least_recently_failed(st, q, standby & room)
     if row >= 0:
         req["last_plane"] = np.int64(st.ev[q, row]["plane"])
-    return row
+        return row
+    return NO_EV if _least_recently_failed(st, q, standby) >= 0 else NO_PATH
 
 
 @inline_kernel
@@ -235,16 +242,16 @@ def _count_usable(st, q, plane, change):
 
 @kernel
 def _promote(st, q, plane):
-    """Let a GOOD backup of the plane take an active place; True when there was one."""
+    """Let a backup of the plane that is not bad take an active place; True when there was one."""
     prow = st.plane[q, plane]
     first = np.int64(prow["first"])
     for i in range(np.int64(prow["count"])):
         ev = st.ev[q, first + i]
-        if ev["role"] == ROLE_BACKUP and ev["state"] == GOOD:
+        if ev["role"] == ROLE_BACKUP and ev["state"] < ASSUMED_BAD:
             ev["role"] = ROLE_PROMOTED
             st.count[C_PROMOTED] += 1
             _count_usable(st, q, plane, 1)
-            st.ev_states[GOOD] += 1
+            st.ev_states[np.int64(ev["state"])] += 1
             return True
     return False
 
@@ -295,25 +302,43 @@ def _retire(st, pf, q, row, now):
     # without a spare the plane keeps this EV and wants it back: probe at once
     due = now + np.int64(pf.base_rtt_ps) if spare else now
     ev["clock_ps"] = due
+    due = max(due, np.int64(req["last_probe_ps"]) + pf.base_rtt_ps)  # at most one per base RTT
     req["next_probe_ps"] = min(np.int64(req["next_probe_ps"]), due)
 
 
 @kernel
+def _wanted(st, q, plane):
+    """Return how many EVs the plane uses when all is well: those it began with."""
+    prow = st.plane[q, plane]
+    first = np.int64(prow["first"])
+    wanted = np.int64(0)
+    for i in range(np.int64(prow["count"])):
+        role = st.ev[q, first + i]["role"]
+        if role == ROLE_ACTIVE or role == ROLE_RETIRED:
+            wanted += 1
+    return wanted
+
+
+@kernel
 def _restore(st, q, row):
-    """Return an EV to the set it came from."""
-    req = st.req[q]
+    """Return an EV to the set it came from, a backup to use where the plane is short of one."""
     ev = st.ev[q, row]
     plane = np.int64(ev["plane"])
     ev["clock_ps"] = -1
     ev["arrived"] = ev["sent"]  # what was in flight then is no evidence now
     ev["streak"] = 0
     ev["backoff"] = 0
+    wanted = _wanted(st, q, plane)
     if ev["role"] == ROLE_BACKUP:
-        return
-    if ev["role"] == ROLE_RETIRED:
+        if np.int64(st.plane[q, plane]["usable"]) >= wanted:
+            return
+        ev["role"] = ROLE_PROMOTED
+        st.count[C_PROMOTED] += 1
+    elif ev["role"] == ROLE_RETIRED:
         ev["role"] = ROLE_ACTIVE
-        _demote(st, q, plane)
     _count_usable(st, q, plane, 1)
+    if np.int64(st.plane[q, plane]["usable"]) > wanted:
+        _demote(st, q, plane)
 
 
 @kernel
@@ -328,27 +353,22 @@ def apply_event(st, pf, q, row, event, now):
         return np.int64(0)
     listed = ev["role"] != ROLE_BACKUP or before == ASSUMED_BAD
     ev["state"] = after
+    if before == ASSUMED_BAD and after != ASSUMED_BAD:
+        st.req[q]["bad_total"] = np.int64(st.req[q]["bad_total"]) - 1
     if action == RETIRE:
         _retire(st, pf, q, row, now)
-        listed_after = True
     elif action == RESTORE:
-        if before == ASSUMED_BAD:
-            st.req[q]["bad_total"] = np.int64(st.req[q]["bad_total"]) - 1
         _restore(st, q, row)
-        listed_after = ev["role"] != ROLE_BACKUP
-    elif action == REMOVE:
-        if _is_active(ev):
-            _count_usable(st, q, np.int64(ev["plane"]), -1)
-            if _promote(st, q, np.int64(ev["plane"])) and ev["role"] == ROLE_ACTIVE:
-                ev["role"] = ROLE_RETIRED
-        listed_after = listed
-    else:
-        if before == ASSUMED_BAD and after == DENIED:
-            st.req[q]["bad_total"] = np.int64(st.req[q]["bad_total"]) - 1
-        listed_after = listed
+        if (np.int64(st.req[q]["probation"]) >> np.int64(ev["plane"])) & 1:  # its plane can be probed again
+            st.req[q]["next_probe_ps"] = min(np.int64(st.req[q]["next_probe_ps"]), now)
+    elif action == REMOVE and _is_active(ev):
+        _count_usable(st, q, np.int64(ev["plane"]), -1)
+        if _promote(st, q, np.int64(ev["plane"])) and ev["role"] == ROLE_ACTIVE:
+            ev["role"] = ROLE_RETIRED
+    # a backup in reserve is in no statistics, a bad one is
     if listed:
         st.ev_states[before] -= 1
-    if listed_after:
+    if ev["role"] != ROLE_BACKUP or after == ASSUMED_BAD:
         st.ev_states[after] += 1
     return action
 

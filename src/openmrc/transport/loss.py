@@ -81,7 +81,7 @@ def _judge(st, pf, q, psn, now, newest_ps, fresh, fifo, probe_row, probe_tx_ps):
     row = np.int64(slot["ev"])
     if pf.loss_fifo:
         ev = st.ev[q, row]
-        overtaken = fresh and fifo and ev["state"] < ASSUMED_BAD and tx_ps < np.int64(ev["clock_ps"])
+        overtaken = fresh and ev["state"] < ASSUMED_BAD and tx_ps < np.int64(ev["clock_ps"])
         if overtaken or (row == probe_row and tx_ps < probe_tx_ps):
             declare_lost(st, pf, q, psn, now, C_FIFO)
             return True

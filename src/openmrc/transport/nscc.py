@@ -67,7 +67,7 @@ def _quick_adapt(pf, cc, now, loss, marked, delay):
     achieved = np.int64(cc["achieved"])
     triggered = cc["trigger_qa"] != 0 or loss or delay > pf.qa_threshold_ps
     if qa_end != 0 and triggered and achieved < (np.int64(cc["max_cwnd"]) >> pf.qa_gate):
-        target = max(achieved, pf.mtu_bytes)
+        target = max(achieved, pf.mtu_bytes + pf.overhead_bytes)
         if pf.qa_never_raises:
             target = min(target, np.int64(cc["cwnd_q16"]) >> 16)
         _lower_to(pf, cc, target)
@@ -134,9 +134,9 @@ def _penalty(pf, cc, n, penalty, restore):
         if saved == 0:
             cc["saved_cwnd_q16"] = cc["cwnd_q16"]
         current = min(np.int64(cc["cwnd_q16"]) >> 16, np.int64(cc["inflight"]))
-        cc["cwnd_q16"] = max(current - ((penalty * n) >> 7), pf.mtu_bytes) << 16
+        cc["cwnd_q16"] = max(current - ((penalty * n) >> 7), pf.mtu_bytes + pf.overhead_bytes) << 16
     elif restore and saved != 0:
-        cc["cwnd_q16"] = saved
+        _set_cwnd(pf, cc, saved)
         cc["saved_cwnd_q16"] = 0
 
 

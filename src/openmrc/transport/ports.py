@@ -11,9 +11,13 @@ import numpy as np
 
 from openmrc.jit import inline_kernel, kernel
 from openmrc.limits import NEVER_PS, PORT_UPDATE_REPEATS
-from openmrc.transport.evset import choose, standby_planes
+from openmrc.psn import msn_diff
+from openmrc.transport import ev_states
+from openmrc.transport.evset import choose, ports_up, standby_planes
 from openmrc.transport.responder import reverse_path
 from openmrc.transport.state import COUNTER_INDEX, CTRL_PORT_STATUS
+
+ASSUMED_BAD = int(ev_states.ASSUMED_BAD)
 
 C_UPDATES = COUNTER_INDEX["port_updates"]
 
@@ -27,6 +31,20 @@ def _start_update(row, now):
 
 
 @kernel
+def _probed_planes(st, q, returned):
+    """Return the planes that have an EV to probe; those of `returned` begin to count answers anew."""
+    planes = np.int64(st.req[q]["good_planes"])
+    for row in range(st.ev.shape[1]):
+        ev = st.ev[q, row]
+        plane = np.int64(ev["plane"])
+        if ev["state"] == ASSUMED_BAD:
+            planes |= 1 << plane
+        if (returned >> plane) & 1:
+            ev["streak"] = 0
+    return planes
+
+
+@kernel
 def requestor_ports(st, q, now, mask, ours, leader):
     """Set the requestor half's usable ports: `ours` or the peer's; returned planes go on probation."""
     req = st.req[q]
@@ -37,8 +55,10 @@ def requestor_ports(st, q, now, mask, ours, leader):
             _start_update(req, now)
     else:
         req["peer_ports"] = mask
-    up = np.int64(req["local_ports"]) & np.int64(req["peer_ports"])
+    up = ports_up(req)
     returned = up & ~before
+    if returned != 0:
+        returned &= _probed_planes(st, q, returned)
     req["probation"] = (np.int64(req["probation"]) | returned) & up
     if returned != 0:
         req["next_probe_ps"] = min(np.int64(req["next_probe_ps"]), now)
@@ -95,6 +115,18 @@ def write_responder_update(st, pf, q, now, out):
     if written:
         st.count[C_UPDATES] += 1
     return written
+
+
+@inline_kernel
+def update_is_news(row, update_id):
+    """Return True when a Port Status Update is newer than all others that this half has received.
+
+    Repeats take different planes and overtake each other: an old one must not undo a new one.
+    """
+    news = msn_diff(update_id, np.int64(row["psu_seen"])) > 0
+    if news:
+        row["psu_seen"] = update_id
+    return news
 
 
 @inline_kernel

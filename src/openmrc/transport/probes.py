@@ -11,7 +11,7 @@ import numpy as np
 from openmrc.jit import inline_kernel, kernel
 from openmrc.limits import NEVER_PS
 from openmrc.transport import ev_states
-from openmrc.transport.evset import apply_event, standby_planes
+from openmrc.transport.evset import apply_event, ports_up
 from openmrc.transport.state import (
     COUNTER_INDEX,
     CTRL_PROBE,
@@ -61,12 +61,12 @@ def _schedule(st, pf, q, now):
     req = st.req[q]
     due = np.int64(NEVER_PS)
     if np.int64(req["bad_total"]) > 0:
-        ports = standby_planes(req)
+        ports = ports_up(req)
         for row in range(st.ev.shape[1]):
             ev = st.ev[q, row]
             if ev["state"] == ASSUMED_BAD and (ports >> np.int64(ev["plane"])) & 1:
                 due = min(due, np.int64(ev["clock_ps"]))
-    if np.int64(req["probation"]) != 0:
+    if np.int64(req["probation"]) & np.int64(req["good_planes"]) != 0:
         due = min(due, now)
     if due < NEVER_PS:
         due = max(due, np.int64(req["last_probe_ps"]) + pf.base_rtt_ps)
@@ -75,7 +75,10 @@ def _schedule(st, pf, q, now):
 
 @kernel
 def _returning_row(st, q):
-    """Return an EV of a plane on probation, planes and EVs in turn; NO_ROW if none."""
+    """Return an EV of a plane on probation, planes in turn; NO_ROW if none.
+
+    A plane whose EVs are all bad returns when one of them recovers.
+    """
     req = st.req[q]
     planes = np.int64(req["n_planes"])
     cursor = np.int64(req["probe_cursor"])
@@ -96,7 +99,7 @@ def _returning_row(st, q):
 @kernel
 def _due_row(st, q, now):
     """Return the bad EV whose probe has been due longest; NO_ROW if none is due."""
-    ports = standby_planes(st.req[q])
+    ports = ports_up(st.req[q])
     best = np.int64(NO_ROW)
     earliest = now + 1
     for row in range(st.ev.shape[1]):
@@ -152,6 +155,7 @@ def on_probe_answer(st, pf, q, now, probe_id, marked):
         ev["backoff"] = 0
         if streak >= pf.recover_probes:
             st.count[C_RECOVERED] += 1
+            req["probation"] = np.int64(req["probation"]) & ~(1 << plane)
             apply_event(st, pf, q, row, RECOVERED_MARKED if marked else RECOVERED, now)
         else:
             ev["clock_ps"] = now + pf.base_rtt_ps

@@ -10,11 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from openmrc.jit import inline_kernel, kernel
-from openmrc.psn import psn_add, psn_after, psn_diff
+from openmrc.psn import PSN_HALF, PSN_MASK, psn_add, psn_after, psn_diff
 from openmrc.transport.evset import NO_EV, NO_PATH, choose
 from openmrc.transport.state import (
     COUNTER_INDEX,
+    QP_ERROR,
     QP_RTS,
+    SLOT_FREE,
     SLOT_INFLIGHT,
     SLOT_LOST,
 )
@@ -28,6 +30,7 @@ C_DATA = COUNTER_INDEX["data_packets"]
 C_RTX = COUNTER_INDEX["retransmitted"]
 C_POSTED = COUNTER_INDEX["messages_posted"]
 C_NO_PATH = COUNTER_INDEX["no_path"]
+C_ERRORS = COUNTER_INDEX["qp_errors"]
 
 
 @inline_kernel
@@ -44,8 +47,11 @@ def post(st, pf, q, now, length, imm, wr_id):
     tail = np.int64(req["sq_tail"])
     if tail - np.int64(req["sq_head"]) >= depth or req["state"] != QP_RTS:
         return False
-    message = st.sq[q, tail & (depth - 1)]
     packets = packets_of(length, pf.pmtu_bytes)
+    queued = (np.int64(req["end_psn"]) - np.int64(req["una_psn"])) & PSN_MASK
+    if queued + packets >= PSN_HALF:  # PSNs further apart have no order: the queue is full
+        return False
+    message = st.sq[q, tail & (depth - 1)]
     message["first_psn"] = np.int64(req["end_psn"])
     message["packets"] = packets
     message["length"] = length
@@ -129,9 +135,11 @@ def _congestion_allows(st, pf, q, now, size):
     inflight = np.int64(cc["inflight"])
     if inflight + size <= cwnd:
         return SEND
-    # below one packet of window: one outstanding, the next waits srtt x MTU / cwnd after the last
-    if cwnd < pf.mtu_bytes + pf.overhead_bytes and inflight <= 0:
-        return SEND if now >= np.int64(st.req[q]["pace_ps"]) else PACED
+    # nothing in flight: one packet may always go (a full one with ImmDt is larger than 1 MTU of window);
+    # below one packet of window the next waits srtt x MTU / cwnd after the last
+    if inflight <= 0:
+        small = cwnd < pf.mtu_bytes + pf.overhead_bytes
+        return PACED if small and now < np.int64(st.req[q]["pace_ps"]) else SEND
     return WINDOW
 
 
@@ -284,6 +292,29 @@ def is_idle(req):
 
 @inline_kernel
 def is_waiting(req):
-    """Return True while the peer owes us something, or no path lets us send what we owe."""
+    """Return True while the peer owes us something, or no path lets us send what we owe.
+
+    It owes SACKs of what is in flight, and a Transport ACK of every message that has left completely.
+    """
     in_flight = np.int64(req["una_psn"]) != np.int64(req["next_psn"])
-    return not is_idle(req) and (in_flight or not has_data(req) or req["no_path"] != 0)
+    left = np.int64(req["sq_head"]) != np.int64(req["sq_send"]) or not has_data(req)
+    return not is_idle(req) and (in_flight or left or req["no_path"] != 0)
+
+
+@kernel
+def enter_error(st, q, error):
+    """Put the requestor into ERROR. Nothing of it is in flight any more: a shared window is free again."""
+    req = st.req[q]
+    if req["state"] != QP_RTS:
+        return
+    req["state"] = QP_ERROR
+    req["error"] = error
+    st.count[C_ERRORS] += 1
+    cc = st.cc[np.int64(req["cc"])]
+    psn = np.int64(req["una_psn"])
+    while psn != np.int64(req["next_psn"]):
+        slot = st.ring[q, psn & (st.ring.shape[1] - 1)]
+        if slot["state"] == SLOT_INFLIGHT:
+            cc["inflight"] = np.int64(cc["inflight"]) - np.int64(slot["size"])
+            slot["state"] = SLOT_FREE
+        psn = psn_add(psn, 1)

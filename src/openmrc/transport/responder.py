@@ -20,6 +20,8 @@ from openmrc.transport.state import (
     CTRL_NACK,
     CTRL_RESPONSE,
     CTRL_SACK,
+    ERR_INVALID_REQUEST,
+    ERR_REMOTE_ACCESS,
     ERR_REMOTE_OP,
     ERR_UNEXPECTED,
     QP_ERROR,
@@ -34,8 +36,9 @@ from openmrc.transport.state import (
 DO_SACK, DO_ACK, DO_NACK, DELIVERED, FAILED = 1, 2, 4, 8, 16
 
 REASON_TRIMMED, REASON_TRIMMED_LASTHOP, REASON_OOR, REASON_UNEXPECTED = 0x01, 0x02, 0x0B, 0x19
-SYNDROME_ACK, SYNDROME_OPERATION = 0x1F, 0x63
+SYNDROME_ACK, SYNDROME_INVALID, SYNDROME_ACCESS, SYNDROME_OPERATION = 0x1F, 0x61, 0x62, 0x63
 SACK_SPAN = 64
+PROBE_PATIENCE_RTTS = 4  # an EV probe has this many base RTTs before it counts as missed
 NOT_TRIMMED, TRIMMED, TRIMMED_LASTHOP = range(3)
 
 C_SACKS = COUNTER_INDEX["sacks"]
@@ -63,12 +66,18 @@ def _set_bit(st, pf, q, kind, psn):
 
 @kernel
 def _advance(st, pf, q):
-    """Move cack_psn over everything received in a row. Returns (messages ended, immediates, asked)."""
+    """Move cack_psn over everything received in a row.
+
+    Returns (messages ended, immediates, asked, refused). A WRITE_IMM without a posted receive is
+    refused: neither it nor any message after it ends.
+    """
     rsp = st.rsp[q]
     cack = np.int64(rsp["cack_psn"])
+    before = cack
     ended = np.int64(0)
     imms = np.int64(0)
     asked = False
+    refused = False
     while True:
         position = (cack + 1) & (pf.words * 64 - 1)
         word = position >> 6
@@ -79,8 +88,10 @@ def _advance(st, pf, q):
         mask = (~np.uint64(0) >> np.uint64(64 - run)) << np.uint64(low)
         st.words[q, word, W_RECEIVED] &= ~mask
         if st.words[q, word, W_ENDS] & mask:
-            ended += popcount64(st.words[q, word, W_ENDS] & mask)
-            imms += popcount64(st.words[q, word, W_IMMS] & mask)
+            if not refused:
+                new_ends, new_imms, refused = _ends_of(st, q, word, mask, np.int64(rsp["recv_posted"]) - imms)
+                ended += new_ends
+                imms += new_imms
             st.words[q, word, W_ENDS] &= ~mask
             st.words[q, word, W_IMMS] &= ~mask
         if st.words[q, word, W_ASKED] & mask:
@@ -91,12 +102,30 @@ def _advance(st, pf, q):
     rsp["cack_psn"] = cack
     if psn_after(cack, np.int64(rsp["high_psn"])):
         rsp["high_psn"] = cack
-    return ended, imms, asked
+    if np.int64(rsp["walk"]) > 0:  # the bitmap's place is a PSN: it does not move with cack_psn
+        rsp["walk"] = max(np.int64(rsp["walk"]) - psn_diff(cack, before), 0)
+    return ended, imms, asked, refused
+
+
+@inline_kernel
+def _ends_of(st, q, word, mask, posted):
+    """Count the messages and immediates that end in `mask`, up to the first immediate without a receive."""
+    ends = st.words[q, word, W_ENDS] & mask
+    taken = st.words[q, word, W_IMMS] & mask
+    refused = popcount64(taken) > posted
+    if refused:
+        first = taken
+        for _ in range(posted):
+            first = first & (first - np.uint64(1))
+        below = (first & (~first + np.uint64(1))) - np.uint64(1)
+        ends = ends & below
+        taken = taken & below
+    return popcount64(ends), popcount64(taken), refused
 
 
 @inline_kernel
 def _deliver(st, q, ended, imms):
-    """Complete messages in order; False when a WRITE_IMM found no posted receive."""
+    """Complete messages in order."""
     rsp = st.rsp[q]
     rsp["msn_done"] = np.int64(rsp["msn_done"]) + ended
     rsp["n_delivered"] = np.int64(rsp["n_delivered"]) + ended
@@ -105,7 +134,6 @@ def _deliver(st, q, ended, imms):
     rsp["recv_posted"] = np.int64(rsp["recv_posted"]) - imms
     st.count[C_DELIVERED] += ended
     st.count[C_IMMS] += imms
-    return np.int64(rsp["recv_posted"]) >= 0
 
 
 @inline_kernel
@@ -118,12 +146,32 @@ def _fail(st, q, error):
 
 @inline_kernel
 def _reverse_alive(st, pf, q, now):
-    """Start EV probes, one per base RTT, when data arrives."""
+    """Start EV probes, one per base RTT, when something arrives."""
     rsp = st.rsp[q]
     if rsp["rev_on"] == 0:
         rsp["rev_on"] = 1
         rsp["rev_probe_ps"] = now + pf.base_rtt_ps
         rsp["rev_rcvd_bytes"] = np.int64(rsp["rcvd_bytes"])
+
+
+@inline_kernel
+def _duplicate(st, pf, q, now):
+    """Count a duplicate; our answers may be what got lost, so the reverse paths are looked after."""
+    rsp = st.rsp[q]
+    st.count[C_DUP] += 1
+    rsp["n_dup"] = np.int64(rsp["n_dup"]) + 1
+    if pf.reverse_probes:
+        _reverse_alive(st, pf, q, now)
+        rsp["rev_rcvd_bytes"] = -1  # something was received since the last EV probe
+    return DO_SACK | DO_ACK
+
+
+@inline_kernel
+def _repeat_error(rsp):
+    """Return what a half in ERROR says to every packet: its last word may have been lost."""
+    if rsp["state"] != QP_ERROR:
+        return 0
+    return DO_NACK if rsp["error"] == ERR_UNEXPECTED else DO_ACK
 
 
 @kernel
@@ -148,19 +196,15 @@ def on_data(st, pf, q, now, psn, size_bytes, flags, trimmed, marked, entropy):
     """
     rsp = st.rsp[q]
     if rsp["state"] != QP_RTS:
-        return 0
+        return _repeat_error(rsp)
     ahead = psn_diff(psn, np.int64(rsp["cack_psn"]))
     if ahead <= 0 and ahead != -0x800000:
-        st.count[C_DUP] += 1
-        rsp["n_dup"] = np.int64(rsp["n_dup"]) + 1
-        return DO_SACK | DO_ACK
+        return _duplicate(st, pf, q, now)
     if ahead > np.int64(rsp["window_psns"]) or ahead == -0x800000:
         st.count[C_OOW] += 1
         return DO_NACK if ahead > 0 else 0
     if _bit_is_set(st, pf, q, W_RECEIVED, psn):
-        st.count[C_DUP] += 1
-        rsp["n_dup"] = np.int64(rsp["n_dup"]) + 1
-        return DO_SACK | DO_ACK
+        return _duplicate(st, pf, q, now)
     if trimmed != NOT_TRIMMED:
         return DO_NACK
     if pf.reverse_probes:
@@ -195,12 +239,13 @@ def _accept(st, pf, q, now, psn, size_bytes, flags, marked, entropy):
         rsp["unsacked_since_ps"] = now
     actions = DELIVERED
     if psn == psn_add(np.int64(rsp["cack_psn"]), 1):
-        ended, imms, asked = _advance(st, pf, q)
+        ended, imms, asked, refused = _advance(st, pf, q)
         if ended > 0:
             actions |= DO_ACK
-            if not _deliver(st, q, ended, imms):
-                _fail(st, q, ERR_REMOTE_OP)
-                return actions | FAILED
+            _deliver(st, q, ended, imms)
+        if refused:
+            _fail(st, q, ERR_REMOTE_OP)
+            return actions | DO_ACK | FAILED
         if asked:
             actions |= DO_SACK
     if np.int64(rsp["unsacked_bytes"]) >= pf.sack_bytes or marked or flags & (FLAG_ASK | FLAG_RTX):
@@ -332,6 +377,12 @@ def write_delayed_sack(st, pf, q, out):
 def write_probe_sack(st, pf, q, probe_id, marked, entropy, tx_stamp, out):
     """Write the SACK that answers a reliability probe: pr = 1, the bitmap from cack_psn + 1."""
     _write_sack_common(st, pf, q, True, out)
+    rsp = st.rsp[q]
+    if pf.reverse_probes:  # the peer has not heard us for a while
+        if rsp["rev_on"] == 0:
+            rsp["rev_on"] = 1
+            rsp["rev_probe_ps"] = 0  # at once
+        rsp["rev_rcvd_bytes"] = -1
     out["trigger_psn"] = out["psn"]
     out["entropy"] = entropy
     out["tx_stamp"] = tx_stamp
@@ -348,9 +399,28 @@ def write_ack(st, q, out):
     out["kind"] = CTRL_ACK
     out["psn"] = rsp["cack_psn"]
     out["msn"] = (np.int64(rsp["msn_done"]) - 1) & 0xFFFF
-    out["reason"] = SYNDROME_OPERATION if np.int64(rsp["error"]) == ERR_REMOTE_OP else SYNDROME_ACK
+    error = np.int64(rsp["error"])
+    syndrome = SYNDROME_ACK
+    if error == ERR_REMOTE_OP:
+        syndrome = SYNDROME_OPERATION
+    elif error == ERR_REMOTE_ACCESS:
+        syndrome = SYNDROME_ACCESS
+    elif error == ERR_INVALID_REQUEST:
+        syndrome = SYNDROME_INVALID
+    out["reason"] = syndrome
     out["path"] = reverse_path(st, q)
     st.count[C_ACKS] += 1
+
+
+@kernel
+def refuse(st, q, error):
+    """End the responder half: a packet that passed the identity checks may not do what it asks.
+
+    `error` is ERR_REMOTE_ACCESS or ERR_INVALID_REQUEST; :func:`write_ack` then says so, now and to
+    every later packet.
+    """
+    if st.rsp[q]["state"] == QP_RTS:
+        _fail(st, q, error)
 
 
 @kernel
@@ -388,10 +458,19 @@ def next_probe_plane(st, pf, q, now):
     planes = np.int64(rsp["n_planes"])
     ports = np.int64(rsp["local_ports"]) & np.int64(rsp["peer_ports"])
     start = np.int64(rsp["rev_probe_id"])
+    up = np.int64(0)
+    for plane in range(planes):
+        up += (ports >> plane) & 1
+    patience = PROBE_PATIENCE_RTTS // max(up, 1)
     for i in range(planes):
         plane = (start + i) % planes
         if (ports >> plane) & 1:
             rsp["rev_probe_id"] = start + i + 1
+            row = st.rev[q, plane]
+            waiting = np.int64(row["waiting"])
+            if 0 < waiting < patience:  # its last EV probe may still be answered
+                row["waiting"] = waiting + 1
+                return np.int64(-1)
             return plane
     return np.int64(-1)
 

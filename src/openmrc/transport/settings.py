@@ -220,6 +220,8 @@ def make_profile(
     def choose(value: bool | None) -> int:
         return int(not letter if value is None else value)
 
+    # the largest product: gain x bytes acknowledged at once (at most a ring full) x 2^16 stays below 2^62
+    largest_gain = (1 << 62) // (ring * (mtu + overhead_bytes + 4) << 16)
     min_cwnd_mtu = cc.min_cwnd if cc.min_cwnd is not None else (1.0 if letter else 0.1)
     return Profile(
         pmtu_bytes=mtu,
@@ -253,10 +255,10 @@ def make_profile(
         target_ps=target,
         gamma_q20=round(cc.gamma * GAIN_ONE),
         md_floor_q20=round(cc.max_md_jump * GAIN_ONE),
-        fi_bytes=round(cc.fi * mtu * a),
+        fi_bytes=min(round(cc.fi * mtu * a), largest_gain),
         fi_scale_q20=round(cc.fi_scale * a * GAIN_ONE),
         eta_bytes=round(cc.eta * mtu * a),
-        alpha_bytes=round(cc.alpha * a * b * mtu),
+        alpha_bytes=min(round(cc.alpha * a * b * mtu), largest_gain),
         adjust_bytes=cc.adjust_bytes * mtu,
         adjust_period_ps=max(1, int(cc.adjust_period * base)),
         qa_gate=cc.qa_gate,

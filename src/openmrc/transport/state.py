@@ -95,6 +95,7 @@ REQUESTOR = row_dtype(
         ("bad_total", "i4"),  # EVs now ASSUMED_BAD
         ("rqmsn", "i4"),  # WRITE_IMMs posted so far
         ("imm_outstanding", "i4"),
+        ("psu_seen", "i4"),  # id of the peer's newest update, see update_is_news
         ("n_trim_nacks", "i4"),
         ("n_timeouts", "i4"),
     ]
@@ -131,6 +132,7 @@ RESPONDER = row_dtype(
         ("imm_done", "i4"),
         ("imm_held", "i4"),  # immediates that wait for earlier messages
         ("rev_probe_id", "i4"),
+        ("psu_seen", "i4"),
         ("n_dup", "i4"),
         ("n_delivered", "i4"),
     ]

@@ -16,12 +16,11 @@ from openmrc.transport.evset import choose, standby_planes
 from openmrc.transport.loss import declare_lost
 from openmrc.transport.ports import write_requestor_update, write_responder_update
 from openmrc.transport.probes import send_due_probe, write_probe
-from openmrc.transport.requestor import has_data, is_waiting
+from openmrc.transport.requestor import enter_error, has_data, is_waiting
 from openmrc.transport.responder import next_probe_plane, write_delayed_sack
 from openmrc.transport.state import (
     COUNTER_INDEX,
     ERR_RETRY_EXCEEDED,
-    QP_ERROR,
     QP_RTS,
     SLOT_INFLIGHT,
 )
@@ -34,7 +33,6 @@ MAX_TAIL = 10
 
 C_TIMEOUTS = COUNTER_INDEX["timeouts"]
 C_LOST = COUNTER_INDEX["lost_timeout"]
-C_ERRORS = COUNTER_INDEX["qp_errors"]
 
 
 @inline_kernel
@@ -58,16 +56,20 @@ def _tail_deadline(st, pf, q):
 
 
 @inline_kernel
-def _is_waiting_for_pace(st, pf, q):
+def _is_waiting_for_pace(st, pf, q, now):
     cc = st.cc[np.int64(st.req[q]["cc"])]
     cwnd = np.int64(cc["cwnd_q16"]) >> 16
     small = cwnd < pf.mtu_bytes + pf.overhead_bytes
-    return small and np.int64(cc["inflight"]) <= 0 and has_data(st.req[q])
+    early = now < np.int64(st.req[q]["pace_ps"])
+    return early and small and np.int64(cc["inflight"]) <= 0 and has_data(st.req[q])
 
 
 @kernel
-def requestor_deadline(st, pf, q):
-    """Return when the requestor half next needs a call, NEVER_PS if it does not."""
+def requestor_deadline(st, pf, q, now):
+    """Return when the requestor half next needs a call, NEVER_PS if it does not.
+
+    Pacing counts only while its time is to come: afterwards the driver asks `select` when a port has room.
+    """
     req = st.req[q]
     if req["state"] != QP_RTS:
         return np.int64(NEVER_PS)
@@ -76,45 +78,61 @@ def requestor_deadline(st, pf, q):
         due = min(due, _rto_deadline(st, pf, q))
         if pf.tail_probe:
             due = min(due, _tail_deadline(st, pf, q))
-    if _is_waiting_for_pace(st, pf, q):
+    if _is_waiting_for_pace(st, pf, q, now):
         due = min(due, np.int64(req["pace_ps"]))
     return due
-
-
-@kernel
-def _expire(st, pf, q, now):
-    """The local ACK timeout: charge the budget, declare what is overdue lost. Returns an action."""
-    req = st.req[q]
-    interval = timeout_interval_ps(pf, np.int64(req["retries"]))
-    req["n_timeouts"] = np.int64(req["n_timeouts"]) + 1
-    req["retries"] = np.int64(req["retries"]) + 1
-    req["charged_ps"] = now
-    req["rto_base_ps"] = now
-    st.count[C_TIMEOUTS] += 1
-    if pf.exp_cnt != FOR_EVER and np.int64(req["retries"]) > pf.linear_cnt + pf.exp_cnt:
-        req["state"] = QP_ERROR
-        req["error"] = ERR_RETRY_EXCEEDED
-        st.count[C_ERRORS] += 1
-        return T_FAILED
-    psn = np.int64(req["una_psn"])
-    while psn != np.int64(req["next_psn"]):
-        slot = st.ring[q, psn & pf.ring_mask]
-        if slot["state"] == SLOT_INFLIGHT and np.int64(slot["tx_ps"]) <= now - interval:
-            declare_lost(st, pf, q, psn, now, C_LOST)
-        psn = psn_add(psn, 1)
-    return T_KICK
 
 
 @kernel
 def _tail_probe(st, pf, q, now, out):
     """Probe after silence, on another plane than the last packet; True when one is sent."""
     req = st.req[q]
-    req["tail_count"] = min(np.int64(req["tail_count"]) + 1, MAX_TAIL)
+    rounds = np.int64(req["tail_count"])
+    if rounds < MAX_TAIL:
+        req["tail_count"] = rounds + 1
+    else:  # the interval grows no more: the next round begins here
+        req["heard_ps"] = now - 2 * np.int64(req["srtt_ps"]) * ((1 << MAX_TAIL) - 1)
     row = choose(st, q, standby_planes(req))
     if row < 0:
         return False
     write_probe(st, pf, q, now, row, out)
     return True
+
+
+@inline_kernel
+def charge(st, pf, q, now):
+    """Charge the retry budget, at most once per timeout interval; True when it is spent."""
+    req = st.req[q]
+    retries = np.int64(req["retries"])
+    if now - np.int64(req["charged_ps"]) >= timeout_interval_ps(pf, retries):
+        req["charged_ps"] = now
+        retries += 1
+        req["retries"] = retries
+    return pf.exp_cnt != FOR_EVER and retries > pf.linear_cnt + pf.exp_cnt
+
+
+@kernel
+def _expire(st, pf, q, now, out):
+    """The local ACK timeout: charge the budget, declare what is overdue lost. Returns an action."""
+    req = st.req[q]
+    interval = timeout_interval_ps(pf, np.int64(req["retries"]))
+    req["n_timeouts"] = np.int64(req["n_timeouts"]) + 1
+    req["rto_base_ps"] = now
+    st.count[C_TIMEOUTS] += 1
+    if charge(st, pf, q, now):
+        enter_error(st, q, ERR_RETRY_EXCEEDED)
+        return T_FAILED
+    overdue = False
+    psn = np.int64(req["una_psn"])
+    while psn != np.int64(req["next_psn"]):
+        slot = st.ring[q, psn & pf.ring_mask]
+        if slot["state"] == SLOT_INFLIGHT and np.int64(slot["tx_ps"]) <= now - interval:
+            declare_lost(st, pf, q, psn, now, C_LOST)
+            overdue = True
+        psn = psn_add(psn, 1)
+    if not overdue and _tail_probe(st, pf, q, now, out):  # it is an answer that is missing: ask for it
+        return T_SEND
+    return T_KICK
 
 
 @kernel
@@ -130,7 +148,7 @@ def on_requestor_timer(st, pf, q, now, out):
     if not is_waiting(req):
         return T_NONE
     if now >= _rto_deadline(st, pf, q):
-        return _expire(st, pf, q, now)
+        return _expire(st, pf, q, now, out)
     if pf.tail_probe and now >= _tail_deadline(st, pf, q):
         return T_SEND if _tail_probe(st, pf, q, now, out) else T_KICK
     return T_NONE
