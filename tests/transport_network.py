@@ -114,10 +114,14 @@ class Direction:
     end: int = 0  # packets posted
     sent: int = 0  # packets sent at least once
     fates: list[list[str]] = field(default_factory=list)
+    refused: set[int] = field(default_factory=set)  # arrived and were not taken
     completed: list[int] = field(default_factory=list)
     delivered: list[int] = field(default_factory=list)
     verdict: int = requestor.IDLE
     failed: bool = False  # one half is in ERROR, as it should be
+    checked: Any = None  # the state that transport_checks saw last, and what it found
+    found: tuple[int, list[int]] = (0, [])
+    checked_responder: Any = None
 
     def number_of(self, psn: int) -> int:
         """Return the packet number of a PSN near what has been sent."""
@@ -199,6 +203,12 @@ class Network:
 
     # --- what a test does ---------------------------------------------------------------------
 
+    def before_wrap(self, size_bytes: int) -> None:
+        """Start every responder `size_bytes` before CC_STATE.rcvd_bytes wraps (24 bit of 256 B)."""
+        for d in self.directions:
+            start = (1 << 32) - size_bytes // 256 * 256
+            self.st.rsp[d.q]["rcvd_bytes"] = d.twin.rcvd_bytes = start
+
     def post(self, q: int, length: int, imm: int = 0) -> bool:
         """Post a message; False when the send queue or the memory of the model is full."""
         d = self.directions[q]
@@ -207,7 +217,8 @@ class Network:
             return False
         taken = bool(requestor.post(self.st, self.pf, q, self.now, length, imm, len(d.messages)))
         full = len(d.messages) - len(d.completed) >= self.depth
-        assert taken == (not full and not d.failed), "post fails only when the send queue is full"
+        ready = self.st.req[q]["state"] == QP_RTS
+        assert taken == (ready and not full), "post fails only when the send queue is full"
         if taken:
             packets = max(1, -(-length // self.profile.pmtu_bytes))
             d.messages.append(Message(d.end, packets, length, imm, address))
@@ -269,11 +280,14 @@ class Network:
             self.step()
 
     def is_idle(self) -> bool:
-        return all(d.failed or len(d.completed) == len(d.messages) for d in self.directions)
+        states = self.st.req["state"]
+        return all(states[d.q] == QP_ERROR or len(d.completed) == len(d.messages) for d in self.directions)
 
-    def drain(self, limit_ps: int = 2_000_000 * US, steps: int = 100_000) -> None:
-        """Heal the network and see that everything completes."""
+    def drain(self, limit_ps: int = 100_000 * US, steps: int = 100_000) -> None:
+        """Heal the network and see that everything completes, not much later than the timeouts allow."""
         self.heal()
+        retries = int(self.st.req["retries"].max())
+        limit_ps += 8 * int(timers.timeout_interval_ps(self.pf, retries))
         until = self.now + limit_ps
         for _ in range(steps):
             if self.is_idle():
@@ -410,6 +424,8 @@ class Network:
             packet.trim = responder.TRIMMED_LASTHOP
         elif draw() < w.corrupt:
             packet.trim = -1
+        if packet.trim:  # whole it will never arrive
+            self._fate(packet, TRIMMED if packet.trim > 0 else LOST)
         packet.marked = draw() < w.mark
 
     def _replay(self) -> None:
@@ -494,6 +510,7 @@ class Network:
         """The peer has no room for the packet, or gives up."""
         self.stats[f"refused_{reason:#04x}"] += 1
         self._fate(p, REFUSED)
+        d.refused.add(p.number)
         row = control_row()
         row["kind"], row["psn"], row["reason"] = CTRL_NACK, d.psn_of(p.number), reason
         row["entropy"], row["tx_stamp"] = p.entropy, p.stamp

@@ -95,6 +95,14 @@ def inline_kernel(function: Callable) -> Any:
     return _compile(function, forceinline=True)
 
 
+def merged_kernel(function: Callable) -> Any:
+    """Compile ``function`` as part of its caller; for long functions that are called in one place.
+
+    numba optimises a callee's machine code again at every level above it, so flat is fast to compile.
+    """
+    return _compile(function, inline="always")
+
+
 def _u64_intrinsic(name: str, python: Callable[[int], int], doc: str) -> Any:
     """Build a one-argument uint64 -> int64 function from an LLVM intrinsic and its Python twin."""
     if JIT_DISABLED:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from openmrc.fabric.paths import ev_encode, path_plane, path_uplink_of
-from openmrc.jit import inline_kernel, kernel
+from openmrc.jit import inline_kernel, kernel, merged_kernel
 from openmrc.sim.layout import (
     D_CORRUPT,
     P_ASK,
@@ -93,7 +93,7 @@ def _flags_of(w1):
     return flags
 
 
-@kernel
+@merged_kernel
 def data_arrives(sm, st, pf, cfg, q, w1, now):
     """Hand a data packet to the responder half of its QP and queue the answers."""
     trim = (w1 >> P_TRIM_SHIFT) & 3
@@ -225,7 +225,7 @@ def _endpoint_packet_arrives(sm, st, pf, q, w1, slot, now):
         write_response(kind, np.int64(row["probe_id"]), _answer_path(st, q, reverse), sm.control[answer])
 
 
-@kernel
+@merged_kernel
 def control_arrives(sm, st, pf, cfg, q, w1, now):
     """Hand a control packet to the half of the QP that it is for, and free its slot."""
     slot = (w1 >> SEQ_SHIFT) & SEQ_MASK

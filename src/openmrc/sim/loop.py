@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from openmrc.jit import inline_kernel, kernel
+from openmrc.jit import inline_kernel, kernel, merged_kernel
 from openmrc.limits import NEVER_PS
 from openmrc.sim.ahead import look_ahead
 from openmrc.sim.arrivals import control_arrives, data_arrives
@@ -148,7 +148,7 @@ def _responder_timer(sm, st, pf, cfg, fp, q, now):
         _take_back(sm, slot)
 
 
-@inline_kernel
+@merged_kernel
 def _finish_event(sm, st, pf, cfg, fp, now):
     """Send what the event produced, pump the NIC it woke, arm the timers it moved."""
     s = sm.s
@@ -180,7 +180,7 @@ def _note_error(sm, st, q):
         on_failed(sm, st, q)
 
 
-@inline_kernel
+@merged_kernel
 def _dispatch(sm, st, pf, cfg, fp, w0, w1, now):
     """Process one event."""
     kind = event_kind(w0)
@@ -241,7 +241,7 @@ def _next_bucket(sm, cfg):
         s[BUCKET] = max(s[BUCKET], sm.far_ps[0] >> cfg.shift)
 
 
-@kernel
+@merged_kernel
 def _sweep(sm, st, pf, cfg, fp):
     """Process all events of the loaded bucket."""
     s = sm.s

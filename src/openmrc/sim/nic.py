@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from openmrc.fabric.paths import ev_plane, ev_uplink, nic_up_link, pack_path
-from openmrc.jit import inline_kernel, kernel
+from openmrc.jit import inline_kernel, kernel, merged_kernel
 from openmrc.limits import NEVER_PS
 from openmrc.sim.layout import (
     D_NO_PATH,
@@ -116,7 +116,7 @@ def _flags_of(flags):
     return w1
 
 
-@inline_kernel
+@merged_kernel
 def _send_data(sm, st, pf, cfg, fp, q, nic_id, psn, row, size, position, now):
     """Send the packet that `select` chose; returns its plane."""
     entropy = np.int64(st.ev[q, row]["entropy"])
@@ -134,7 +134,7 @@ def _send_data(sm, st, pf, cfg, fp, q, nic_id, psn, row, size, position, now):
     return plane
 
 
-@inline_kernel
+@merged_kernel
 def pump(sm, st, pf, cfg, fp, nic_id, now):
     """Send what can be sent from a NIC, and arrange the next wake-up."""
     nic = sm.nic[nic_id]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from openmrc.fabric.paths import link_at, path_plane, path_uplink_of
-from openmrc.jit import draw32, inline_kernel, kernel, mix32
+from openmrc.jit import draw32, inline_kernel, kernel, merged_kernel, mix32
 from openmrc.sim.faulty import DAMAGED, LOST, NOMINAL_MULT, cross, is_down, rate_and_latency
 from openmrc.sim.layout import (
     D_CONTROL,
@@ -220,7 +220,7 @@ def _record_wait(sm, layer, link, q, wait, control, hop):
             route["worst_link"] = link
 
 
-@inline_kernel
+@merged_kernel
 def forward(sm, st, pf, cfg, fp, q, w1, now):
     """Pass a packet that has arrived at a switch to its next port."""
     hop = (w1 >> HOP_SHIFT) & HOP_MASK
