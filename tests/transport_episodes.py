@@ -71,6 +71,7 @@ def random_network(seed: int) -> Network:
         first_psn=(-r.randrange(300)) & 0xFFFFFF,
         cc_row=[0, 0, 1] if shared else None,
         recv_posted=r.choice((1 << 60,) * 12 + (r.randrange(20),)),
+        responder_window=r.choice((None,) * 9 + (4,)),
         memory_bytes=1 << 20,
         weather=random_weather(r),
     )

@@ -157,6 +157,7 @@ class Network:
         first_psn: int = 0xFFFF80,
         cc_row: list[int] | None = None,
         recv_posted: int = 1 << 60,
+        responder_window: int | None = None,
         memory_bytes: int = 1 << 18,
         weather: Weather | None = None,
     ):
@@ -185,6 +186,10 @@ class Network:
             for q, (src, dst) in enumerate(routes)
         ]
         self.weather = weather or Weather()
+        if responder_window is not None:  # smaller than the requestor believes
+            self.st.rsp["window_psns"] = responder_window
+            for d in self.directions:
+                d.twin.window = responder_window
         self.now = 1000 * US
         self.queue: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self.sequence = 0

@@ -136,7 +136,7 @@ def _get_field(context, builder, typ, value, attr):
     array = make_array(kind)(context, builder)
     item_bytes = context.get_abi_sizeof(context.get_data_type(kind.dtype))
     shape = [load(offset + 1 + i) for i in range(kind.ndim)]
-    strides = []
+    strides: list[Any] = []
     step = ir.Constant(ir.IntType(64), item_bytes)
     for extent in reversed(shape):
         strides.insert(0, step)

@@ -128,6 +128,17 @@ def _window_is_open(st, pf, q, psn):
 
 
 @inline_kernel
+def pace_deadline(st, pf, q):
+    """Return when pacing lets the next packet go: srtt x MTU / cwnd after the last, by the window of now."""
+    req = st.req[q]
+    cwnd = np.int64(st.cc[np.int64(req["cc"])]["cwnd_q16"]) >> 16
+    mtu = pf.mtu_bytes + pf.overhead_bytes
+    if cwnd >= mtu:
+        return np.int64(0)
+    return np.int64(req["last_tx_ps"]) + np.int64(req["srtt_ps"]) * mtu // max(cwnd, 1)
+
+
+@inline_kernel
 def _congestion_allows(st, pf, q, now, size):
     """Return SEND, WINDOW or PACED for a packet of `size` wire bytes."""
     cc = st.cc[np.int64(st.req[q]["cc"])]
@@ -138,8 +149,7 @@ def _congestion_allows(st, pf, q, now, size):
     # nothing in flight: one packet may always go (a full one with ImmDt is larger than 1 MTU of window);
     # below one packet of window the next waits srtt x MTU / cwnd after the last
     if inflight <= 0:
-        small = cwnd < pf.mtu_bytes + pf.overhead_bytes
-        return PACED if small and now < np.int64(st.req[q]["pace_ps"]) else SEND
+        return PACED if now < pace_deadline(st, pf, q) else SEND
     return WINDOW
 
 
@@ -156,7 +166,7 @@ def select(st, pf, q, now, room):
     -------
     tuple of int
         ``(verdict, psn, ev_row, size, position)``: verdict is SEND, IDLE (nothing queued), WINDOW
-        (cwnd, responder window or WRITE_IMM limit), PACED (see ``req.pace_ps``), NO_ROOM, or
+        (cwnd, responder window or WRITE_IMM limit), PACED (see :func:`pace_deadline`), NO_ROOM, or
         PATHLESS (no plane can carry data). `size` is in wire bytes from the outer IPv6 header to
         the ICRC, `position` the message's place in the send queue.
     """
@@ -263,9 +273,7 @@ def _enter_flight(st, pf, q, slot, row, size, tx_ps):
     slot["ordinal"] = ordinal
     cc["inflight"] = np.int64(cc["inflight"]) + size
     req["no_path"] = 0
-    cwnd = np.int64(cc["cwnd_q16"]) >> 16
-    if cwnd < pf.mtu_bytes + pf.overhead_bytes:
-        req["pace_ps"] = tx_ps + np.int64(req["srtt_ps"]) * (pf.mtu_bytes + pf.overhead_bytes) // max(cwnd, 1)
+    req["last_tx_ps"] = tx_ps
 
 
 @inline_kernel

@@ -66,7 +66,7 @@ REQUESTOR = row_dtype(
         ("sq_head", "i4"),  # oldest message not completed
         ("sq_send", "i4"),  # message that next_psn belongs to
         ("sq_tail", "i4"),  # next message to be posted
-        ("pace_ps", "i8"),  # paced below 1 MTU: not before
+        ("last_tx_ps", "i8"),  # when the last packet was sent, for pacing
         ("n_data", "i4"),
         ("n_rtx", "i4"),
         # --- 64: RTT and evidence
@@ -372,7 +372,7 @@ def open_directions(state: State, profile: Profile, first_psn: np.ndarray, plane
     req["newest_tx_ps"] = -1
     for name in ("next_probe_ps", "psu_next_ps"):
         req[name] = NEVER_PS
-    req["last_probe_ps"] = req["charged_ps"] = -NEVER_PS
+    req["last_probe_ps"] = req["charged_ps"] = req["last_tx_ps"] = -NEVER_PS
     rsp["cack_psn"] = rsp["high_psn"] = rsp["last_psn"] = (first_psn - 1) & 0xFFFFFF
     rsp["recv_posted"] = NEVER_PS
     for name in ("unsacked_since_ps", "rev_probe_ps", "psu_next_ps"):

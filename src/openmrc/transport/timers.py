@@ -16,7 +16,7 @@ from openmrc.transport.evset import choose, standby_planes
 from openmrc.transport.loss import declare_lost
 from openmrc.transport.ports import write_requestor_update, write_responder_update
 from openmrc.transport.probes import send_due_probe, write_probe
-from openmrc.transport.requestor import enter_error, has_data, is_waiting
+from openmrc.transport.requestor import enter_error, has_data, is_waiting, pace_deadline
 from openmrc.transport.responder import next_probe_plane, write_delayed_sack
 from openmrc.transport.state import (
     COUNTER_INDEX,
@@ -55,15 +55,6 @@ def _tail_deadline(st, pf, q):
     return np.int64(req["heard_ps"]) + 2 * np.int64(req["srtt_ps"]) * rounds
 
 
-@inline_kernel
-def _is_waiting_for_pace(st, pf, q, now):
-    cc = st.cc[np.int64(st.req[q]["cc"])]
-    cwnd = np.int64(cc["cwnd_q16"]) >> 16
-    small = cwnd < pf.mtu_bytes + pf.overhead_bytes
-    early = now < np.int64(st.req[q]["pace_ps"])
-    return early and small and np.int64(cc["inflight"]) <= 0 and has_data(st.req[q])
-
-
 @kernel
 def requestor_deadline(st, pf, q, now):
     """Return when the requestor half next needs a call, NEVER_PS if it does not.
@@ -78,8 +69,9 @@ def requestor_deadline(st, pf, q, now):
         due = min(due, _rto_deadline(st, pf, q))
         if pf.tail_probe:
             due = min(due, _tail_deadline(st, pf, q))
-    if _is_waiting_for_pace(st, pf, q, now):
-        due = min(due, np.int64(req["pace_ps"]))
+    paced_ps = pace_deadline(st, pf, q)
+    if now < paced_ps and np.int64(st.cc[np.int64(req["cc"])]["inflight"]) <= 0 and has_data(req):
+        due = min(due, paced_ps)
     return due
 
 
