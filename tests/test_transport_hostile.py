@@ -21,7 +21,7 @@ from transport_support import US, Sender, control_row, make
 from openmrc.transport import acks, requestor, timers
 from openmrc.transport.state import CTRL_SACK, QP_RTS
 
-EPISODES = 40
+EPISODES = 24
 LONG_EPISODES = 3000
 
 #: what must have happened at least once over a run of episodes
@@ -221,3 +221,5 @@ class Bookkeeper:
 
     def psn_of(self, number: int) -> int:
         return number
+
+    number_of = psn_of

@@ -32,6 +32,7 @@ from openmrc.transport.state import (
 if TYPE_CHECKING:
     from transport_network import Direction, Network
 
+SLOT_FIELDS = ("state", "ev", "size", "flags")
 C_FIFO, C_GUARD, C_TIMEOUT = (COUNTER_INDEX[f"lost_{name}"] for name in ("fifo", "guard", "timeout"))
 
 
@@ -48,8 +49,11 @@ def check(net: Network) -> None:
         check_alive(net, d)
     assert inflight == net.st.cc["inflight"].tolist(), "in flight: sent, not acknowledged, not declared lost"
     assert listed == net.st.ev_states.tolist()
-    for cc in net.st.cc:
-        check_window(cc, net.profile)
+    key = net.st.cc.tobytes()
+    if key != net.checked_windows:
+        net.checked_windows = key
+        for cc in net.st.cc:
+            check_window(cc, net.profile)
 
 
 def check_window(cc: Any, pf: Any) -> None:
@@ -60,16 +64,16 @@ def check_window(cc: Any, pf: Any) -> None:
     assert min(int(cc["inc_q16"]), int(cc["received"]), int(cc["achieved"]), int(cc["fi_count"])) >= 0
 
 
-def window_slots(st: Any, pf: Any, q: int) -> list[tuple[int, dict[str, int]]]:
-    """Return (PSN, ring slot) of every packet from una to next."""
+def window_slots(st: Any, pf: Any, q: int) -> list[tuple[int, ...]]:
+    """Return (PSN, slot state, EV row, size, flags) of every packet from una to next."""
     req = st.req[q]
     una, n = int(req["una_psn"]), psn_diff(int(req["next_psn"]), int(req["una_psn"]))
     assert 0 <= n <= pf.ring_mask + 1
-    ring = st.ring[q]
-    at = una & pf.ring_mask
-    rows = ring[at : at + n].tolist() + ring[: max(0, at + n - pf.ring_mask - 1)].tolist()
-    names = ring.dtype.names
-    return [((una + i) & 0xFFFFFF, dict(zip(names, row, strict=True))) for i, row in enumerate(rows)]
+    at, ring = una & pf.ring_mask, st.ring[q]
+    over = max(0, at + n - pf.ring_mask - 1)
+    columns = [ring[name][at : at + n].tolist() + ring[name][:over].tolist() for name in SLOT_FIELDS]
+    psns = [(una + i) & 0xFFFFFF for i in range(n)]
+    return list(zip(psns, *columns, strict=True))
 
 
 def check_requestor(net: Network, d: Direction) -> tuple[int, list[int]]:
@@ -90,23 +94,24 @@ def check_ring(net: Network, d: Direction) -> int:
     assert int(req["next_psn"]) == d.psn_of(d.sent)
     assert int(req["end_psn"]) == d.psn_of(d.end)
     if req["state"] != QP_RTS:
-        assert not any(slot["state"] == SLOT_INFLIGHT for _, slot in window_slots(st, pf, d.q))
+        assert not any(state == SLOT_INFLIGHT for _, state, *_ in window_slots(st, pf, d.q))
+        d.lost = set()
         return 0
     acked, lost, flying = 0, [], 0
     suspects: dict[int, int] = {}
-    for psn, slot in window_slots(st, pf, d.q):
-        state = slot["state"]
+    for psn, state, row, size, flags in window_slots(st, pf, d.q):
         if state == SLOT_INFLIGHT:
-            flying += slot["size"]
+            flying += size
         elif state == SLOT_LOST:
             lost.append(psn)
         else:
             assert state == SLOT_ACKED
             acked |= 1 << (psn & pf.ring_mask)
-        if slot["flags"] & SLOT_SUSPECT:
+        if flags & SLOT_SUSPECT:
             assert state == SLOT_INFLIGHT, "only a packet in flight is overdue"
-            suspects[slot["ev"]] = suspects.get(slot["ev"], 0) + 1
+            suspects[row] = suspects.get(row, 0) + 1
     assert int(req["lost_count"]) == len(lost)
+    d.lost = {d.number_of(psn) for psn in lost}
     if lost:
         hint = psn_diff(int(req["lost_hint_psn"]), int(req["una_psn"]))
         assert 0 <= hint <= psn_diff(lost[0], int(req["una_psn"]))
@@ -241,16 +246,14 @@ def check_losses(net: Network) -> None:
     before, net.counts_before = net.counts_before, net.st.count.copy()
     grown = net.counts_before - before
     by_order = grown[C_FIFO] > 0 and grown[C_GUARD] == 0 and grown[C_TIMEOUT] == 0
+    if not by_order or not net.ordered:
+        return
     for d in net.directions:
-        numbers = set()
-        if int(net.st.req[d.q]["lost_count"]) > 0:
-            slots = window_slots(net.st, net.profile, d.q)
-            numbers = {d.number_of(psn) for psn, slot in slots if slot["state"] == SLOT_LOST}
-        if by_order and net.ordered:
-            for number in numbers - net.lost_before[d.q] - d.refused:
-                fate = d.fates[number][-1]
-                assert fate not in ("flying", "arrived"), f"rule (a) condemned packet {number}, which is {fate}"
-        net.lost_before[d.q] = numbers
+        slots = window_slots(net.st, net.profile, d.q)
+        numbers = {d.number_of(slot[0]) for slot in slots if slot[1] == SLOT_LOST}
+        for number in numbers - d.lost - d.refused:
+            fate = d.fates[number][-1]
+            assert fate not in ("flying", "arrived"), f"rule (a) condemned packet {number}, which is {fate}"
 
 
 def check_finished(net: Network) -> None:

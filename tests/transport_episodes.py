@@ -27,7 +27,7 @@ def random_weather(r: random.Random) -> Weather:
         corrupt=some(0.01, 0.1),
         mark=some(0.05, 0.5),
         refuse=some(0.01, 0.1),
-        fatal=r.choice((0.0,) * 15 + (0.002,)),
+        fatal=r.choice((0.0,) * 6 + (0.01,)),
         jitter_ps=int(some(US, 20 * US)),
         control_loss=some(0.05, 0.4),
         control_duplicate=some(0.05, 0.3),
@@ -71,7 +71,7 @@ def random_network(seed: int) -> Network:
         first_psn=(-r.randrange(300)) & 0xFFFFFF,
         cc_row=[0, 0, 1] if shared else None,
         recv_posted=r.choice((1 << 60,) * 12 + (r.randrange(20),)),
-        responder_window=r.choice((None,) * 9 + (4,)),
+        responder_window=r.choice((None,) * 5 + (4,)),
         memory_bytes=1 << 20,
         weather=random_weather(r),
     )

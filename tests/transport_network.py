@@ -119,6 +119,7 @@ class Direction:
     delivered: list[int] = field(default_factory=list)
     verdict: int = requestor.IDLE
     failed: bool = False  # one half is in ERROR, as it should be
+    lost: set[int] = field(default_factory=set)  # declared lost at the last check
     checked: Any = None  # the state that transport_checks saw last, and what it found
     found: tuple[int, list[int]] = (0, [])
     checked_responder: Any = None
@@ -202,7 +203,7 @@ class Network:
         self.history: list[Packet] = []
         self.stats: Counter[str] = Counter()
         self.steps = 0
-        self.lost_before: list[set[int]] = [set() for _ in routes]
+        self.checked_windows = b""
         self.counts_before = self.st.count.copy()
         self.ordered = self.weather.fifo  # for the whole run
 

@@ -98,7 +98,9 @@ class Paths(_Closed):
     assumed_bad: int = Field(ge=0, description="times an EV was taken out of use (ASSUMED_BAD)")
     recovered: int = Field(ge=0, description="times an EV came back after successful probes")
     promoted: int = Field(ge=0, description="times a backup EV took the place of a retired one")
-    false_condemned: int = Field(ge=0, description="EVs retired although every element of the path was well")
+    false_condemned: int = Field(
+        ge=0, description="packets declared lost that had arrived or were only trimmed"
+    )
 
 
 class Fault(_Open):
@@ -108,8 +110,10 @@ class Fault(_Open):
     """
 
     id: int | str = Field(description="the fault's name in the scenario, or its number")
-    kind: str = Field(description="e.g. link_down, flap, grey, switch_down, port_down")
-    element: str = Field(description="the exact element, e.g. plane2/T0-3/T1-17")
+    kind: str = Field(
+        description="as in the scenario: down, flap, loss, corrupt, slow, latency, blackhole, reboot"
+    )
+    element: str = Field(description="the exact element, e.g. p2/t0.3-t1.17")
     at_us: float = Field(ge=0, description="when it happened, us of simulated time")
     end_us: float | None = Field(
         None, description="when the element was well again, us; null: not in this run"

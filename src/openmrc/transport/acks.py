@@ -86,8 +86,12 @@ def _note_arrival(st, q, slot):
 
 
 @inline_kernel
-def _ack_packet(st, pf, q, psn, now):
-    """Acknowledge one packet. Returns (newly acknowledged wire bytes, an EV shows a gap)."""
+def _ack_packet(st, pf, q, psn, now, certain):
+    """Acknowledge one packet. Returns (newly acknowledged wire bytes, an EV shows a gap).
+
+    `certain`: the echo says that it is the newest transmission that arrived, so it is evidence
+    although the PSN was sent more than once.
+    """
     req = st.req[q]
     slot = st.ring[q, psn & pf.ring_mask]
     state = slot["state"]
@@ -96,7 +100,7 @@ def _ack_packet(st, pf, q, psn, now):
     if state == SLOT_INFLIGHT:
         cc = st.cc[np.int64(req["cc"])]
         cc["inflight"] = np.int64(cc["inflight"]) - size
-        if slot["count"] == 1:
+        if slot["count"] == 1 or certain:
             gap = _note_arrival(st, q, slot)
     elif state == SLOT_LOST:  # declared lost, not sent again: the original arrived
         req["lost_count"] = np.int64(req["lost_count"]) - 1
@@ -130,7 +134,7 @@ def _ack_bits(st, pf, q, start_psn, count, arrived, now):
     while new != np.uint64(0):
         bit = ctz64(new)
         new = new & (new - np.uint64(1))
-        size, one_gap = _ack_packet(st, pf, q, psn_add(base, bit), now)
+        size, one_gap = _ack_packet(st, pf, q, psn_add(base, bit), now, False)
         total += size
         gap = gap or one_gap
     return total, gap
@@ -250,7 +254,7 @@ def _trigger(st, pf, q, now, sack):
     word = (psn & pf.ring_mask) >> 6
     if (st.acked[q, word] >> np.uint64(psn & 63)) & np.uint64(1) == np.uint64(0):
         st.acked[q, word] |= np.uint64(1) << np.uint64(psn & 63)
-        size, gap = _ack_packet(st, pf, q, psn, now)
+        size, gap = _ack_packet(st, pf, q, psn, now, current and sack["delayed"] == 0)
     return row, rtt, size, gap
 
 

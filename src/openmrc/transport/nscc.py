@@ -36,6 +36,14 @@ def _lower_to(pf, cc, size_bytes):
 
 
 @inline_kernel
+def _subtract(pf, cc, p):
+    """Take a lost or trimmed packet's bytes off the window, not below 1 MTU (less if it was less)."""
+    cwnd_q16 = np.int64(cc["cwnd_q16"])
+    floor_q16 = min(cwnd_q16, (pf.mtu_bytes + pf.overhead_bytes) << 16)
+    cc["cwnd_q16"] = max(cwnd_q16 - (p << 16), floor_q16)
+
+
+@inline_kernel
 def _forget_increase(cc):
     cc["inc_q16"] = 0
     cc["received"] = 0
@@ -196,7 +204,7 @@ def on_trim(pf, cc, now, p):
     if _quick_adapt(pf, cc, now, True, True, 0):
         _forget_increase(cc)
     else:
-        _lower_to(pf, cc, (np.int64(cc["cwnd_q16"]) >> 16) - p)
+        _subtract(pf, cc, p)
 
 
 @inline_kernel
@@ -204,4 +212,4 @@ def on_loss(pf, cc, p):
     """React to an inferred loss of `p` wire bytes (in-flight already reduced)."""
     cc["ignored"] = np.int64(cc["ignored"]) + p
     if pf.cc_on:
-        _lower_to(pf, cc, (np.int64(cc["cwnd_q16"]) >> 16) - p)
+        _subtract(pf, cc, p)

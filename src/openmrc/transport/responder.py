@@ -383,6 +383,8 @@ def write_probe_sack(st, pf, q, probe_id, marked, entropy, tx_stamp, out):
             rsp["rev_on"] = 1
             rsp["rev_probe_ps"] = 0  # at once
         rsp["rev_rcvd_bytes"] = -1
+    # back the way it came: that path has just delivered, ours may be what is dead
+    out["path"] = entropy
     out["trigger_psn"] = out["psn"]
     out["entropy"] = entropy
     out["tx_stamp"] = tx_stamp
