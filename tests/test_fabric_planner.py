@@ -1,4 +1,4 @@
-"""fabric.md's table, figure by figure."""
+"""The arithmetic of the presets, figure by figure."""
 
 from __future__ import annotations
 

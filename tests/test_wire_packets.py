@@ -88,7 +88,7 @@ def test_every_truncation_is_a_wire_error(mode, opcode):
 
 
 def masked_bytes(ip_bytes: int) -> set[tuple[int, int]]:
-    """(offset, bits) of the inner packet that the ICRC leaves out, written from protocol.md s1."""
+    """(offset, bits) of the inner packet that the ICRC leaves out, written from RoCEv2 (IBTA Annex A17)."""
     if ip_bytes == 40:
         bits = {(0, 0x0F), (1, 0xFF), (2, 0xFF), (3, 0xFF), (7, 0xFF)}
     else:

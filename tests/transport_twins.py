@@ -106,7 +106,7 @@ class ResponderTwin:
 
 @dataclass
 class NsccTwin:
-    """NSCC from UEC 1.0 s3.6.13 as congestion.md words it, in exact fractions of bytes.
+    """NSCC from UEC 1.0 s3.6.13 in exact fractions of bytes.
 
     `wire_mtu` is a full packet from the outer IPv6 header to the ICRC: the unit of cwnd and of the
     1-MTU floor; `mtu` the payload, the unit of the gains.
@@ -251,8 +251,11 @@ class NsccTwin:
         if self._quick_adapt(now, True, True, 0):
             self._clear()
         else:
-            self.cwnd = max(self.cwnd - p, self.floor)
+            self._subtract(p)
+
+    def _subtract(self, p: int) -> None:
+        self.cwnd = max(self.cwnd - p, min(self.cwnd, Fraction(self.wire_mtu)))
 
     def loss(self, p: int) -> None:
-        self.cwnd = max(self.cwnd - p, self.floor)
+        self._subtract(p)
         self.ignored += p

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # --- the wire and the protocol -------------------------------------------------------------
-PSN_BITS = 24  # BTH.PSN (protocol.md s2)
+PSN_BITS = 24  # BTH.PSN (docs/reference/wire.md)
 MSN_BITS = 16  # METH.MSN and RQMSN
 MAX_MESSAGE_BYTES = 1 << 31  # RETH.DMA length; OCP MRC 1.0
 PMTU_CHOICES = (1024, 2048, 4096, 8192)  # payload bytes of a full packet

@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from openmrc import __version__
 from openmrc.errors import OpenMrcError
 
 #: command -> one-line help; the module ``openmrc.cli.<command>`` holds a click command ``command``
@@ -37,7 +38,7 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="openmrc", prog_name="mrc")
+@click.version_option(__version__, prog_name="mrc")
 def group() -> None:
     """openmrc: MRC (Multipath Reliable Connection), simulated and live.
 
@@ -54,7 +55,9 @@ def group() -> None:
 def main() -> None:
     """Run the command line; turn our own errors into one message and an exit code."""
     try:
-        group(standalone_mode=False)
+        # without standalone mode click returns what Exit(code) carried instead of leaving
+        if code := group(standalone_mode=False):
+            sys.exit(code)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except click.Abort:

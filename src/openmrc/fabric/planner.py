@@ -16,7 +16,7 @@ from openmrc.fabric.topology import Topology
 from openmrc.limits import USID_MAX, USID_MIN
 from openmrc.units import format_duration, format_rate
 
-#: the size to which switch counts are scaled, so that fabrics of different size compare (fabric.md)
+#: the size to which switch counts are scaled, so that fabrics of different size compare
 REFERENCE_NICS = 131_072
 
 

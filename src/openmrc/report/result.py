@@ -58,7 +58,7 @@ FLOW_SCHEMA = pa.schema(
 def timeline_schema(plane_count: int) -> pa.Schema:
     """Return the schema of timeline.parquet: one row per bin of time, for ``plane_count`` planes."""
     planes = [
-        _field(f"plane{p}_gbps", pa.float64(), "Gb/s", f"data on the wire of plane {p}, all NICs together")
+        _field(f"plane{p}_gbps", pa.float64(), "Gb/s", f"payload delivered over plane {p}, all NICs together")
         for p in range(plane_count)
     ]
     return pa.schema(

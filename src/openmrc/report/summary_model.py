@@ -190,7 +190,7 @@ class Summary(_Closed):
     goodput_gbps: Goodput
     counters: Counters
     paths: Paths
-    planes: list[int] = Field(description="data bytes on the wire per plane, sent by all NICs")
+    planes: list[int] = Field(description="payload bytes delivered over each plane")
     faults: list[Fault] = Field(default_factory=list)
     queues: dict[str, int] = Field(
         default_factory=dict, description="largest data queue per layer of ports, bytes"

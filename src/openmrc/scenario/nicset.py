@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-#: no fabric has more NICs than this (fabric.md: 131 072 at full scale), and a typo must not fill the memory
+#: no fabric has more NICs than this (the largest preset has 131 072), and a typo must not fill the memory
 MAX_NICS = 1 << 20
 _RANGE = re.compile(r"^([0-9]+)(?:-([0-9]+)(?::([0-9]+))?)?$")
 _HOW = 'write a range like "0-63", "0-7,16-23" or "0-63:8" (every 8th), or a list like [0, 5, 9]'

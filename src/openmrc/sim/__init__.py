@@ -1,1 +1,1 @@
-"""TBD"""
+"""The simulator: events, ports, NICs, and the run itself."""

@@ -27,7 +27,7 @@ from openmrc.sim.layout import (
     I,
 )
 from openmrc.sim.nic import new_control, ready, wants_earlier_timer
-from openmrc.sim.ports import release_control
+from openmrc.sim.packets import release_control
 from openmrc.sim.workload import on_acknowledged, on_delivered
 from openmrc.transport.acks import (
     NACK_TRIMMED,
@@ -133,8 +133,9 @@ def data_arrives(sm, st, pf, cfg, q, w1, now):
     done = np.int64(st.rsp[q]["msn_done"]) - before
     if done > 0:
         on_delivered(sm, st, cfg, q, before, done, now)
-    if np.int64(st.rsp[q]["unsacked_since_ps"]) == now:  # else its timer is early enough already
-        sm.s[TOUCH_RSP] = q
+    rsp = st.rsp[q]
+    if np.int64(rsp["unsacked_since_ps"]) == now or np.int64(rsp["rev_probe_ps"]) == now + pf.base_rtt_ps:
+        sm.s[TOUCH_RSP] = q  # a deadline that is new; else its timer is early enough already
 
 
 @inline_kernel
@@ -146,8 +147,11 @@ def _stamp_of(st, pf, q, psn, entropy, w1):
     """
     slot = st.ring[q, psn & pf.ring_mask]
     stamp = stamp_of(np.int64(slot["tx_ps"]))
-    sent = np.int64(st.ev[q, np.int64(slot["ev"])]["entropy"])
-    if sent != entropy or (np.int64(slot["count"]) > 1) != ((w1 & P_RTX) != 0):
+    count = np.int64(slot["count"])
+    current = (count > 1) == ((w1 & P_RTX) != 0)
+    if count > 2 and current:  # the second transmission or a later one: only the path can tell
+        current = np.int64(st.ev[q, np.int64(slot["ev"])]["entropy"]) == entropy
+    if not current:
         stamp = (stamp + 0x8000) & 0xFFFF
     return stamp
 
@@ -233,17 +237,17 @@ def control_arrives(sm, st, pf, cfg, q, w1, now):
     kind = np.int64(row["kind"])
     if kind == CTRL_SACK:
         on_sack(st, pf, q, now, row, 0, False)
-        _after_ack(sm, st, pf, q)
+        _after_ack(sm, st, pf, q, now)
         _refresh_sibling(sm, st, q, np.int64(row["entropy"]))
     elif kind == CTRL_ACK:
         before = np.int64(st.req[q]["sq_head"])
         done = on_transport_ack(st, pf, q, now, row)
         if done > 0:
             on_acknowledged(sm, st, pf, cfg, q, before, done, now)
-        _after_ack(sm, st, pf, q)
+        _after_ack(sm, st, pf, q, now)
     elif kind == CTRL_NACK:
         _nack_arrives(sm, st, pf, q, row, now)
-        _after_ack(sm, st, pf, q)
+        _after_ack(sm, st, pf, q, now)
     elif kind == CTRL_PROBE:
         _probe_arrives(sm, st, pf, cfg, q, w1, slot, now)
     else:
@@ -253,12 +257,12 @@ def control_arrives(sm, st, pf, cfg, q, w1, now):
 
 
 @inline_kernel
-def _after_ack(sm, st, pf, q):
+def _after_ack(sm, st, pf, q, now):
     """Windows may have opened: let the NIC try."""
     if has_data(st.req[q]):
         ready(sm, q)
         sm.s[KICK] = np.int64(sm.route[q]["src"])
-    if wants_earlier_timer(sm, st, pf, q):
+    if wants_earlier_timer(sm, st, pf, q, now):
         sm.s[TOUCH_REQ] = q
 
 

@@ -19,11 +19,24 @@ from openmrc.scenario.patterns import build_graph
 from openmrc.scenario.schema import Scenario
 from openmrc.sim import layout as lay
 from openmrc.sim.layout import I
-from openmrc.sim.wheel import push, push_far
+from openmrc.sim.wheel import push_far
 from openmrc.transport.evset import fill_plane
 from openmrc.transport.settings import Profile, make_profile
-from openmrc.transport.state import CONTROL, CTRL_ACK, CTRL_EV_PROBE, CTRL_NACK, CTRL_PORT_STATUS, CTRL_PROBE
-from openmrc.transport.state import CTRL_RESPONSE, CTRL_SACK, State, aligned, allocate, open_directions, row_bytes
+from openmrc.transport.state import (
+    CONTROL,
+    CTRL_ACK,
+    CTRL_EV_PROBE,
+    CTRL_NACK,
+    CTRL_PORT_STATUS,
+    CTRL_PROBE,
+    CTRL_RESPONSE,
+    CTRL_SACK,
+    State,
+    aligned,
+    allocate,
+    open_directions,
+    row_bytes,
+)
 from openmrc.units import PS_PER_MS, PS_PER_US
 from openmrc.wire import sizes
 from openmrc.wire.settings import Mode
@@ -140,7 +153,8 @@ def plan(scenario: Scenario) -> Plan:
         depth *= 2
     qps = len(graph.qp_src)
     planes = topology.params.planes
-    ports = topology.n_links * lay.PORT.itemsize + topology.params.n_nics * lay.NIC.itemsize
+    port_bytes = lay.PORT.itemsize + (lay.EXACT_PORT.itemsize if scenario.sim.port_model == "exact" else 0)
+    ports = topology.n_links * port_bytes + topology.params.n_nics * lay.NIC.itemsize
     per_qp_bytes = row_bytes(profile, ev_rows, planes, depth) + lay.ROUTE.itemsize + lay.LINKAGE.itemsize
     in_flight = topology.params.n_nics * planes * 8 * 16 * 3
     memory = qps * per_qp_bytes + ports + graph.n_nodes * 96 + graph.n_edges * 8 + in_flight + (64 << 20)
@@ -319,6 +333,7 @@ def _config(p: Plan, buckets: int, shift: int, full_ser_ps: int, affected: int) 
         heap_size=0,
         max_bins=MAX_BINS,
         prefetch=int(topology_is_large(p)),
+        exact=int(scenario.sim.port_model == "exact"),
     )
     return pack(config)
 
@@ -372,7 +387,7 @@ def _allocate_sim(p: Plan, config: lay.Config, active_nics: int, affected: int) 
     fp, qps, n = topology.params, len(graph.qp_src), graph.n_nodes
     planes = fp.planes
     in_flight = active_nics * planes * 8 + 3 * qps + n
-    chunks = max(8192, 2 * in_flight // lay.CHUNK + min(config.buckets, in_flight) // 2)
+    chunks = max(8192, in_flight // lay.CHUNK + min(config.buckets, in_flight) // 4)
     sort = max(1 << 14, 4 * in_flight * (1 << config.shift) // max(p.base_rtt_ps, 1))
     slots = max(1 << 14, 2 * active_nics * planes + 8192)
     nic_first, nic_qps = _csr(graph.qp_src, fp.n_nics)
@@ -385,6 +400,8 @@ def _allocate_sim(p: Plan, config: lay.Config, active_nics: int, affected: int) 
     fields: dict[str, Any] = {
         "s": np.zeros(len(lay.SCALARS), np.int64),
         "port": aligned(fp.n_links, lay.PORT),
+        "exact_port": aligned(fp.n_links if config.exact else 1, lay.EXACT_PORT),
+        "queued": np.zeros(max(1 << 14, in_flight) if config.exact else 1, lay.QUEUED),
         "route": aligned(qps, lay.ROUTE),
         "linkage": _linkage(graph),
         "nic": np.zeros(fp.n_nics, lay.NIC),
@@ -393,6 +410,7 @@ def _allocate_sim(p: Plan, config: lay.Config, active_nics: int, affected: int) 
         "line": _control_lines(_mode(p.scenario)),
         "peak": np.zeros(6, np.int64),
         "slots": np.tile(np.array([-1, 0], np.int32), (config.buckets, 1)),
+        "pushes": np.zeros((lay.PUSHES, 3), np.int64),
         "chunk_next": _free_list(chunks),
         "chunk": np.zeros((chunks * lay.CHUNK, 2), np.int64),
         "sort": np.zeros((2, sort, 2), np.int64),
@@ -435,6 +453,9 @@ def _allocate_sim(p: Plan, config: lay.Config, active_nics: int, affected: int) 
     s[I["n_free_chunks"]] = chunks
     s[I["kick"]] = s[I["touch_req"]] = s[I["touch_rsp"]] = -1
     s[I["messages_left"]] = len(graph.messages)
+    fields["exact_port"]["data_head"] = fields["exact_port"]["control_head"] = -1
+    fields["queued"]["next"] = _free_list(len(fields["queued"]))
+    s[I["n_queued_free"]] = len(fields["queued"])
     width = p.scenario.sim.bin or FIRST_BIN_PS
     s[I["bin_width_ps"]] = s[I["bin_end_ps"]] = width
     return pack(lay.Sim(**fields))

@@ -79,11 +79,13 @@ def _note_affected(sm, cfg, fault, q, tx_ps, now, lost):
 
 
 @kernel
-def cross(sm, cfg, slot, link, q, seq, enter_ps, leave_ps, line_bytes, is_data, tx_ps):
+def cross(sm, cfg, slot, link, q, name, enter_ps, leave_ps, line_bytes, is_data, tx_ps):
     """Decide the fate of a packet on a faulted link.
 
     Parameters
     ----------
+    name
+        What names this packet's random draws, see `packets.draw_name`.
     enter_ps, leave_ps
         When the packet starts to leave the port, and when its last bit arrives.
     tx_ps
@@ -107,7 +109,7 @@ def cross(sm, cfg, slot, link, q, seq, enter_ps, leave_ps, line_bytes, is_data, 
         if is_data:
             _note_return(sm, slot, seg, tx_ps)
         return OK, np.int64(0)
-    draw = draw32(cfg.fault_seed ^ link, (q << 24) ^ seq, enter_ps)
+    draw = draw32(cfg.fault_seed ^ link, (q << 24) ^ name, enter_ps)
     chance = np.int64(sm.seg_loss[seg]) + min((line_bytes * np.int64(sm.seg_ber[seg])) >> 18, CERTAIN)
     lost = draw < chance
     # whoever uses a lossy element is affected, lost or not; a slow or long one loses nothing
@@ -118,7 +120,7 @@ def cross(sm, cfg, slot, link, q, seq, enter_ps, leave_ps, line_bytes, is_data, 
         reason = np.int64(sm.seg_reason[seg])
         return LOST, reason if reason != D_CORRUPT else np.int64(D_GREY)
     corrupt = np.int64(sm.seg_corrupt[seg])
-    if corrupt > 0 and draw32(cfg.fault_seed ^ link ^ 0x5A5A, (q << 24) ^ seq, enter_ps) < corrupt:
+    if corrupt > 0 and draw32(cfg.fault_seed ^ link ^ 0x5A5A, (q << 24) ^ name, enter_ps) < corrupt:
         sm.fault_lost[fault] += 1
         if is_data:
             _note_affected(sm, cfg, fault, q, tx_ps, enter_ps, True)

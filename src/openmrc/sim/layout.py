@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 # --- events --------------------------------------------------------------------------------
-# what happens first at one instant: faults, releases, computations, timers, NICs, packets
-E_PORT, E_RELEASE, E_DONE, E_REQ_TIMER, E_RSP_TIMER, E_NIC, E_PACKET = range(7)
+# what happens first at one instant: faults, releases, computations, timers, NICs, packets, queues
+E_PORT, E_RELEASE, E_DONE, E_REQ_TIMER, E_RSP_TIMER, E_NIC, E_PACKET, E_DEQUEUE = range(8)
 KIND_SHIFT = 29
 ID_MASK = (1 << 29) - 1
 
@@ -29,11 +29,30 @@ P_WHOLE, P_TRIMMED, P_TRIMMED_LASTHOP, P_DAMAGED = range(4)
 P_LAST, P_IMM, P_ASK, P_RTX = 16, 32, 64, 128
 
 CHUNK = 32  # events per chunk of the wheel
+PUSHES = 16  # pushes under way while their memory is fetched
 FAR_PS = 1 << 30  # events further away wait in the heap: 1.07 ms, well under the 4.29 ms that 32 bits hold
 
 # --- rows ----------------------------------------------------------------------------------
 #: One output port: two clocks. Backlog = free - now; nothing else is needed in the fast model.
 PORT = np.dtype([("data_free_ps", "i8"), ("control_free_ps", "i8"), ("fault", "i4"), ("reserved", "i4"), ("reserved2", "i8")])
+
+#: The queues of one output port in the exact model: packets that wait, and until when the packet in
+#: service of each class occupies the line.
+EXACT_PORT = np.dtype(
+    [
+        ("data_head", "i4"),  # places in the pool `queued`, -1 = empty
+        ("data_tail", "i4"),
+        ("control_head", "i4"),
+        ("control_tail", "i4"),
+        ("data_bytes", "i8"),  # line bytes that wait
+        ("control_bytes", "i8"),
+        ("data_until_ps", "i8"),
+        ("control_until_ps", "i8"),
+        ("reserved", "i8", 2),  # a cache line
+    ]
+)
+#: A packet that waits in a port.
+QUEUED = np.dtype([("w1", "i8"), ("q", "i4"), ("next", "i4")])
 
 #: One QP direction as the network sees it.
 ROUTE = np.dtype(
@@ -86,6 +105,7 @@ SCALARS = (
     "cur",
     "end",  # current position and end in the scratch arrays
     "events",  # in the wheel
+    "waiting",  # pushes under way, see wheel.push
     "free_chunk",
     "n_free_chunks",
     "far",  # events in the heap
@@ -113,6 +133,8 @@ SCALARS = (
     "kick",  # NIC to be pumped after the current event, -1
     "touch_req",  # QP whose requestor timer may have changed, -1
     "touch_rsp",
+    "queued_free",  # head of the free list of waiting packets (exact model)
+    "n_queued_free",
 )
 I = {name: i for i, name in enumerate(SCALARS)}  # noqa: E741 - reads as the index it is
 
@@ -152,6 +174,7 @@ class Config(NamedTuple):
     heap_size: int
     max_bins: int
     prefetch: int
+    exact: int  # port model
 
 
 class Sim(NamedTuple):
@@ -159,6 +182,8 @@ class Sim(NamedTuple):
 
     s: np.ndarray  # int64 scalars, see SCALARS
     port: np.ndarray  # PORT[links]
+    exact_port: np.ndarray  # EXACT_PORT[links], one unused row in the fast model
+    queued: np.ndarray  # QUEUED[packets that can wait]
     route: np.ndarray  # ROUTE[qps]
     linkage: np.ndarray  # LINKAGE[qps]
     nic: np.ndarray  # NIC[nics]
@@ -168,6 +193,7 @@ class Sim(NamedTuple):
     peak: np.ndarray  # int64[6]: longest data backlog of each layer, ps
     # the wheel
     slots: np.ndarray  # int32[buckets, 2]: newest chunk, number of events
+    pushes: np.ndarray  # int64[PUSHES, 3]: bucket, word 0, word 1 of pushes under way
     chunk_next: np.ndarray  # int32[chunks]
     chunk: np.ndarray  # int64[chunks * CHUNK, 2]
     sort: np.ndarray  # int64[2, capacity, 2] scratch

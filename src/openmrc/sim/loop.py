@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from openmrc.jit import inline_kernel, kernel, merged_kernel
+from openmrc.fabric.paths import ev_encode, path_count, path_uplink
+from openmrc.jit import draw32, inline_kernel, kernel, merged_kernel
 from openmrc.limits import NEVER_PS
-from openmrc.sim.ahead import look_ahead
+from openmrc.sim.ahead import begin, look_ahead
 from openmrc.sim.arrivals import control_arrives, data_arrives
+from openmrc.sim.exact import dequeue
 from openmrc.sim.layout import (
-    D_QUEUE,
+    E_DEQUEUE,
     E_DONE,
     E_NIC,
     E_PACKET,
@@ -36,7 +38,8 @@ from openmrc.sim.layout import (
     I,
 )
 from openmrc.sim.nic import arm_requestor, arm_responder, new_control, pump, ready, send_control
-from openmrc.sim.ports import forward, release_control
+from openmrc.sim.packets import release_control
+from openmrc.sim.ports import forward
 from openmrc.sim.wheel import (
     EMPTY,
     LOADED,
@@ -44,27 +47,32 @@ from openmrc.sim.wheel import (
     event_id,
     event_kind,
     event_time,
+    flush,
     load_bucket,
 )
 from openmrc.sim.workload import computed, on_failed, release
-from openmrc.fabric.paths import ev_encode, path_count, path_uplink
-from openmrc.jit import draw32
 from openmrc.transport.ports import requestor_ports, responder_ports
 from openmrc.transport.requestor import has_data
 from openmrc.transport.responder import try_path
 from openmrc.transport.state import COUNTER_INDEX, QP_ERROR
-from openmrc.transport.timers import T_FAILED, T_KICK, T_NONE, T_SEND, T_TRIAL, on_requestor_timer, on_responder_timer
+from openmrc.transport.timers import (
+    T_FAILED,
+    T_SEND,
+    T_TRIAL,
+    on_requestor_timer,
+    on_responder_timer,
+)
 
 NOW, BUCKET, CUR, END, SWEPT = I["now_ps"], I["bucket"], I["cur"], I["end"], I["swept"]
 EVENTS, FAR, OUT, KICK = I["events"], I["far"], I["n_out"], I["kick"]
 TOUCH_REQ, TOUCH_RSP, DONE = I["touch_req"], I["touch_rsp"], I["events_done"]
 BIN, BIN_END, BIN_WIDTH, BIN_PEAK = I["bin"], I["bin_end_ps"], I["bin_width_ps"], I["bin_peak"]
 TRIMMED, MARKED, LEFT = I["trimmed"], I["marked"], I["messages_left"]
-CONTROL_USED, AFFECTED_USED = I["control_used"], I["affected_used"]
+CONTROL_USED, AFFECTED_USED, N_QUEUED_FREE = I["control_used"], I["affected_used"], I["n_queued_free"]
 C_RTX = COUNTER_INDEX["retransmitted"]
 
 # why run_slice() returned
-R_SLICE, R_DONE, R_UNTIL, R_IDLE, R_GROW_SORT, R_GROW_CHUNKS, R_FOLD_BINS, R_GROW_CONTROL, R_AFFECTED = range(9)
+R_SLICE, R_DONE, R_UNTIL, R_IDLE, R_GROW_SORT, R_GROW_CHUNKS, R_FOLD_BINS, R_GROW_CONTROL, R_AFFECTED, R_GROW_QUEUED = range(10)
 
 
 @kernel
@@ -194,6 +202,9 @@ def _dispatch(sm, st, pf, cfg, fp, w0, w1, now):
             control_arrives(sm, st, pf, cfg, ident, w1, now)
         else:
             data_arrives(sm, st, pf, cfg, ident, w1, now)
+    elif kind == E_DEQUEUE:
+        dequeue(sm, st, pf, cfg, ident, now)
+        return
     elif kind == E_NIC:
         sm.s[KICK] = ident
     elif kind == E_REQ_TIMER:
@@ -245,6 +256,8 @@ def _next_bucket(sm, cfg):
 def _sweep(sm, st, pf, cfg, fp):
     """Process all events of the loaded bucket."""
     s = sm.s
+    if cfg.prefetch:
+        begin(sm, st, pf, cfg, fp)
     while s[CUR] < s[END]:
         at = s[CUR]
         s[CUR] = at + 1
@@ -255,6 +268,7 @@ def _sweep(sm, st, pf, cfg, fp):
         now = event_time(sm, cfg, w0)
         s[NOW] = now
         _dispatch(sm, st, pf, cfg, fp, w0, w1, now)
+    flush(sm, cfg)
     s[EVENTS] -= s[END]
     s[DONE] += s[END]
     s[SWEPT] = 0
@@ -290,6 +304,8 @@ def run_slice(sm, st, pf, cfg, fp, max_events, until_ps):
             return R_GROW_CONTROL
         if s[AFFECTED_USED] * 2 > sm.affected.shape[0]:
             return R_AFFECTED
+        if cfg.exact and 32 * np.int64(sm.slots[s[BUCKET] & (cfg.buckets - 1), 1]) + 4096 > s[N_QUEUED_FREE]:
+            return R_GROW_QUEUED
         bring_near(sm, cfg, start_ps + (np.int64(1) << cfg.shift))
         loaded = load_bucket(sm, cfg)
         if loaded == LOADED:

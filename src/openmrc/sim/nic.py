@@ -30,7 +30,8 @@ from openmrc.sim.layout import (
     SIZE_SHIFT,
     I,
 )
-from openmrc.sim.ports import enqueue, release_control
+from openmrc.sim.packets import release_control
+from openmrc.sim.ports import enqueue
 from openmrc.sim.wheel import push
 from openmrc.transport.requestor import (
     FLAG_ASK,
@@ -40,7 +41,6 @@ from openmrc.transport.requestor import (
     NO_ROOM,
     SEND,
     commit,
-    has_data,
     select,
 )
 from openmrc.transport.state import QP_RTS
@@ -210,16 +210,19 @@ def send_control(sm, cfg, fp, n, now):
 
 
 @inline_kernel
-def wants_earlier_timer(sm, st, pf, q):
+def wants_earlier_timer(sm, st, pf, q, now):
     """Return False when the requestor's armed timer is early enough whatever has just been learned.
 
-    Progress only moves deadlines away; what can bring one nearer is a probe, an update, pacing, an error.
+    An answer starts silence and timeout anew; it brings their deadlines nearer where they had backed off or
+    the RTT shrank. So can a probe, an update, pacing, an error.
     """
     req = st.req[q]
     armed = np.int64(sm.linkage[q]["req_timer_ps"])
     if armed >= NEVER_PS or np.int64(req["next_probe_ps"]) < armed or np.int64(req["psu_next_ps"]) < armed:
         return True
-    if req["state"] != QP_RTS:
+    if req["state"] != QP_RTS or armed > np.int64(req["rto_base_ps"]) + pf.timeout_ps:
+        return True
+    if pf.tail_probe and armed > now + 2 * np.int64(req["srtt_ps"]):
         return True
     cc = st.cc[np.int64(req["cc"])]
     small = np.int64(cc["cwnd_q16"]) >> 16 < pf.mtu_bytes + pf.overhead_bytes

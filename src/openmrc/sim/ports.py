@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from openmrc.fabric.paths import link_at, path_plane, path_uplink_of
-from openmrc.jit import draw32, inline_kernel, kernel, merged_kernel, mix32
-from openmrc.sim.faulty import DAMAGED, LOST, NOMINAL_MULT, cross, is_down, rate_and_latency
+from openmrc.jit import inline_kernel, kernel, merged_kernel, mix32
+from openmrc.sim.exact import enqueue_exact
+from openmrc.sim.faulty import DAMAGED, LOST, cross, is_down, rate_and_latency
 from openmrc.sim.layout import (
     D_CONTROL,
     D_NO_PATH,
@@ -24,8 +25,6 @@ from openmrc.sim.layout import (
     L_CAPACITY,
     L_CONTROL_CAPACITY,
     L_DELAY,
-    L_ECN_HIGH,
-    L_ECN_LOW,
     L_ECN_ON,
     L_MULT,
     L_TRIM,
@@ -39,40 +38,15 @@ from openmrc.sim.layout import (
     PATH_MASK,
     PATH_SHIFT,
     REVERSE,
-    SEQ_MASK,
     SEQ_SHIFT,
-    SIZE_MASK,
-    SIZE_SHIFT,
     I,
 )
+from openmrc.sim.packets import draw_name, drop, ecn_marks, is_strict, line_bytes_of, record_wait
 from openmrc.sim.wheel import push
-from openmrc.transport.state import CTRL_EV_PROBE, CTRL_PORT_STATUS, CTRL_PROBE
 
 HOPS_DATA, HOPS_CONTROL, TRIMMED_COUNT, MARKED_COUNT = I["hops_data"], I["hops_control"], I["trimmed"], I["marked"]
 BIN_PEAK, CONTROL_FREE, CONTROL_USED = I["bin_peak"], I["control_free"], I["control_used"]
 TRIM_FIELD = 3 << P_TRIM_SHIFT
-
-
-@inline_kernel
-def is_data_class(kind):
-    """Return True for control packets that queue with data: probes and endpoint requests."""
-    return kind == CTRL_PROBE or kind == CTRL_EV_PROBE or kind == CTRL_PORT_STATUS
-
-
-@inline_kernel
-def release_control(sm, slot):
-    """Give a control packet's slot back."""
-    sm.control_next[slot] = sm.s[CONTROL_FREE]
-    sm.s[CONTROL_FREE] = slot
-    sm.s[CONTROL_USED] -= 1
-
-
-@inline_kernel
-def drop(sm, w1, reason):
-    """Count a packet as dropped and free what it holds."""
-    sm.drops[reason] += 1
-    if w1 & P_CONTROL:
-        release_control(sm, (w1 >> SEQ_SHIFT) & SEQ_MASK)
 
 
 @kernel
@@ -94,18 +68,6 @@ def hashed_uplink(sm, cfg, fp, route, w1, link_of_first, now):
 
 
 @inline_kernel
-def line_bytes_of(sm, cfg, w1):
-    """Return what a packet occupies on the line."""
-    size = (w1 >> SIZE_SHIFT) & SIZE_MASK
-    if w1 & P_CONTROL:
-        return sm.line[size]
-    trim = (w1 >> P_TRIM_SHIFT) & 3
-    if trim == P_TRIMMED or trim == P_TRIMMED_LASTHOP:
-        return np.int64(cfg.trimmed_line_bytes)
-    return cfg.data_line_overhead + size * 4
-
-
-@inline_kernel
 def link_of_hop(sm, cfg, fp, q, w1, hop):
     """Return (directed link, hops of the path) of a packet's hop."""
     route = sm.route[q]
@@ -122,24 +84,14 @@ def link_of_hop(sm, cfg, fp, q, w1, hop):
 
 
 @inline_kernel
-def _ecn_marks(sm, cfg, layer, backlog, link, q, w1, now):
-    """Return True when the packet is to be marked: probability rises between two thresholds."""
-    low = sm.layer[layer, L_ECN_LOW]
-    if backlog <= low:
-        return False
-    high = sm.layer[layer, L_ECN_HIGH]
-    if backlog >= high:
-        return True
-    draw = draw32(cfg.ecn_seed ^ link, (q << 24) ^ ((w1 >> SEQ_SHIFT) & SEQ_MASK), now)
-    return (draw >> 12) * (high - low) < (backlog - low) << 20
-
-
-@inline_kernel
 def enqueue(sm, cfg, q, w1, link, layer, hop, hops, now, tx_ps):
     """Put a packet into an output port and schedule its arrival at the next node.
 
     `now` is when the packet is ready to be queued (NIC and switch latencies included).
     """
+    if cfg.exact:
+        enqueue_exact(sm, cfg, q, w1, link, layer, hop, hops, now, tx_ps)
+        return
     port = sm.port[link]
     mult = sm.layer[layer, L_MULT]
     delay = sm.layer[layer, L_DELAY] + sm.layer[layer, L_AFTER]
@@ -149,9 +101,8 @@ def enqueue(sm, cfg, q, w1, link, layer, hop, hops, now, tx_ps):
         mult = (mult * factor) >> 16
         delay += extra
     control = w1 & P_CONTROL
-    kind = (w1 >> SIZE_SHIFT) & SIZE_MASK
     trim = (w1 >> P_TRIM_SHIFT) & 3
-    strict = (control != 0 and not is_data_class(kind)) or trim == P_TRIMMED or trim == P_TRIMMED_LASTHOP
+    strict = is_strict(w1)
     if not strict:
         backlog = max(np.int64(port["data_free_ps"]) - now, 0)
         if fault >= 0:
@@ -162,7 +113,7 @@ def enqueue(sm, cfg, q, w1, link, layer, hop, hops, now, tx_ps):
                 w1 |= trim << P_TRIM_SHIFT
                 strict = True
                 sm.s[TRIMMED_COUNT] += 1
-            elif sm.layer[layer, L_ECN_ON] and _ecn_marks(sm, cfg, layer, backlog, link, q, w1, now):
+            elif sm.layer[layer, L_ECN_ON] and ecn_marks(sm, cfg, layer, backlog, link, q, w1, now):
                 if not w1 & P_CE:
                     w1 |= P_CE
                     sm.s[MARKED_COUNT] += 1
@@ -182,16 +133,15 @@ def enqueue(sm, cfg, q, w1, link, layer, hop, hops, now, tx_ps):
     else:
         start = max(np.int64(port["data_free_ps"]), now)
         port["data_free_ps"] = start + ser
-        _record_wait(sm, layer, link, q, start - now, control, hop)
+        record_wait(sm, layer, link, q, start - now, control, hop)
         if control:
             sm.s[HOPS_CONTROL] += 1
         else:
             sm.s[HOPS_DATA] += 1
     leave = start + ser
     if fault >= 0:
-        seq = (w1 >> SEQ_SHIFT) & SEQ_MASK
         arrive = leave + sm.layer[layer, L_DELAY] + extra
-        fate, reason = cross(sm, cfg, fault, link, q, seq, start, arrive, line_bytes, control == 0, tx_ps)
+        fate, reason = cross(sm, cfg, fault, link, q, draw_name(w1), start, arrive, line_bytes, control == 0, tx_ps)
         if fate == LOST:
             drop(sm, w1, reason)
             return
@@ -204,20 +154,6 @@ def enqueue(sm, cfg, q, w1, link, layer, hop, hops, now, tx_ps):
         leave = start + min((cfg.header_line_bytes * mult) >> 16, ser)
     w1 = (w1 & ~(HOP_MASK << HOP_SHIFT)) | ((hop + 1) << HOP_SHIFT)
     push(sm, cfg, leave + delay, (E_PACKET << KIND_SHIFT) | q, w1)
-
-
-@inline_kernel
-def _record_wait(sm, layer, link, q, wait, control, hop):
-    """Keep the longest data backlog of each layer, of the bin, and where this QP waited longest."""
-    if wait > sm.peak[layer]:
-        sm.peak[layer] = wait
-    if hop > 0:
-        if wait > sm.s[BIN_PEAK]:
-            sm.s[BIN_PEAK] = wait
-        route = sm.route[q]
-        if control == 0 and wait > np.int64(route["worst_wait_ps"]):
-            route["worst_wait_ps"] = wait
-            route["worst_link"] = link
 
 
 @merged_kernel

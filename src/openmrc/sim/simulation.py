@@ -15,19 +15,20 @@ from openmrc.limits import MAX_TIME_PS
 from openmrc.sim import layout as lay
 from openmrc.sim.build import Model, Plan, build
 from openmrc.sim.layout import I
-from openmrc.transport.state import aligned
 from openmrc.sim.loop import (
     R_AFFECTED,
     R_DONE,
     R_FOLD_BINS,
     R_GROW_CHUNKS,
     R_GROW_CONTROL,
+    R_GROW_QUEUED,
     R_GROW_SORT,
     R_IDLE,
     R_SLICE,
     R_UNTIL,
     run_slice,
 )
+from openmrc.transport.state import aligned
 
 SLICE_S = 0.05
 FIRST_SLICE_EVENTS = 20_000
@@ -101,6 +102,8 @@ class Simulation:
             m.sim = _grow_control(m.sim)
         elif self.reason == R_FOLD_BINS:
             fold_bins(m.sim)
+        elif self.reason == R_GROW_QUEUED:
+            m.sim = _grow_queued(m.sim)
         elif self.reason == R_AFFECTED:
             m.sim, m.config = _grow_affected(m.sim, m.config)
 
@@ -115,7 +118,7 @@ def _grown_list(following: np.ndarray, first_free: int, extra: int) -> tuple[np.
 
 def _grow_chunks(sim: lay.Sim) -> lay.Sim:
     n = len(sim.chunk_next)
-    extra = max(n // 2, 2 * (4 * int(sim.slots[:, 1].max()) + 4096))
+    extra = max(n // 4, 2 * (4 * int(sim.slots[:, 1].max()) + 4096))
     following, first = _grown_list(sim.chunk_next, int(sim.s[I["free_chunk"]]), extra)
     sim.s[I["free_chunk"]] = first
     sim.s[I["n_free_chunks"]] += extra
@@ -126,11 +129,24 @@ def _grow_chunks(sim: lay.Sim) -> lay.Sim:
 
 def _grow_control(sim: lay.Sim) -> lay.Sim:
     n = len(sim.control_next)
-    following, first = _grown_list(sim.control_next, int(sim.s[I["control_free"]]), n)
+    extra = max(n // 4, 1 << 14)
+    following, first = _grown_list(sim.control_next, int(sim.s[I["control_free"]]), extra)
     sim.s[I["control_free"]] = first
-    control = aligned(2 * n, sim.control.dtype)
+    control = aligned(n + extra, sim.control.dtype)
     control[:n] = sim.control
     return sim._replace(control_next=following, control=control)
+
+
+def _grow_queued(sim: lay.Sim) -> lay.Sim:
+    n = len(sim.queued)
+    extra = max(n, 64 * int(sim.slots[:, 1].max()) + 8192)
+    following, first = _grown_list(sim.queued["next"], int(sim.s[I["queued_free"]]), extra)
+    sim.s[I["queued_free"]] = first
+    sim.s[I["n_queued_free"]] += extra
+    queued = np.zeros(n + extra, lay.QUEUED)
+    queued[:n] = sim.queued
+    queued["next"] = following
+    return sim._replace(queued=queued)
 
 
 def _grow_affected(sim: lay.Sim, config: lay.Config) -> tuple[lay.Sim, lay.Config]:

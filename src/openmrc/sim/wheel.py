@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from openmrc.jit import inline_kernel, kernel
-from openmrc.sim.layout import CHUNK, FAR_PS, ID_MASK, KIND_SHIFT, I
+from openmrc.jit import inline_kernel, kernel, prefetch
+from openmrc.sim.layout import CHUNK, FAR_PS, ID_MASK, KIND_SHIFT, PUSHES, I
 
 NOW, BUCKET, CUR, END, SWEPT = I["now_ps"], I["bucket"], I["cur"], I["end"], I["swept"]
 EVENTS, FREE, N_FREE, FAR, OVERFLOW = I["events"], I["free_chunk"], I["n_free_chunks"], I["far"], I["overflow"]
+WAITING = I["waiting"]
 INSERTION_LIMIT = 24
 DIGITS = 256
 # what load_bucket() answers
@@ -41,17 +42,9 @@ def _insert_now(sm, w0, w1):
 
 
 @inline_kernel
-def push(sm, cfg, time_ps, key, w1):
-    """Schedule an event: `key` is kind << 29 | id. `time_ps` lies within FAR_PS of now."""
+def _store(sm, cfg, bucket, w0, w1):
+    """Append an event to a bucket of the wheel."""
     s = sm.s
-    bucket = time_ps >> cfg.shift
-    w0 = ((time_ps & 0xFFFFFFFF) << 32) | key
-    ahead = bucket - s[BUCKET]
-    if ahead <= 0 and s[SWEPT] != 0:
-        _insert_now(sm, w0, w1)
-        return
-    if ahead >= cfg.buckets:
-        bucket = s[BUCKET] + cfg.buckets - 1  # beyond the wheel: looked at again when it comes round
     at = bucket & (cfg.buckets - 1)
     n = np.int64(sm.slots[at, 1])
     k = n & (CHUNK - 1)
@@ -68,7 +61,54 @@ def push(sm, cfg, time_ps, key, w1):
     sm.chunk[place, 0] = w0
     sm.chunk[place, 1] = w1
     sm.slots[at, 1] = n + 1
+
+
+@inline_kernel
+def push(sm, cfg, time_ps, key, w1):
+    """Schedule an event: `key` is kind << 29 | id. `time_ps` lies within FAR_PS of now.
+
+    While a bucket is swept the event waits in a small ring until PUSHES later ones have come: its
+    bucket's slot and then its chunk are fetched meanwhile. Buckets are sorted when loaded, so the
+    order of arrival does not matter; `flush` stores what still waits when the sweep ends.
+    """
+    s = sm.s
+    bucket = time_ps >> cfg.shift
+    w0 = ((time_ps & 0xFFFFFFFF) << 32) | key
+    ahead = bucket - s[BUCKET]
+    if ahead >= cfg.buckets:
+        bucket = s[BUCKET] + cfg.buckets - 1  # beyond the wheel: looked at again when it comes round
+    if s[SWEPT] == 0:
+        _store(sm, cfg, bucket, w0, w1)
+        s[EVENTS] += 1
+        return
+    if ahead <= 0:
+        _insert_now(sm, w0, w1)
+        return
+    count = s[WAITING]
+    at = count & (PUSHES - 1)
+    if count >= PUSHES:
+        _store(sm, cfg, sm.pushes[at, 0], sm.pushes[at, 1], sm.pushes[at, 2])
+    sm.pushes[at, 0] = bucket
+    sm.pushes[at, 1] = w0
+    sm.pushes[at, 2] = w1
+    s[WAITING] = count + 1
     s[EVENTS] += 1
+    prefetch(sm.slots, bucket & (cfg.buckets - 1), 0)
+    middle = (at + PUSHES // 2) & (PUSHES - 1)
+    half = sm.pushes[middle, 0] & (cfg.buckets - 1)
+    place = np.int64(sm.slots[half, 0]) * CHUNK + (np.int64(sm.slots[half, 1]) & (CHUNK - 1))
+    prefetch(sm.chunk, max(place, 0), 0)
+
+
+@kernel
+def flush(sm, cfg):
+    """Store the pushes that still wait; every event is then in its bucket."""
+    s = sm.s
+    count = s[WAITING]
+    for i in range(max(count - PUSHES, 0), count):
+        at = i & (PUSHES - 1)
+        _store(sm, cfg, sm.pushes[at, 0], sm.pushes[at, 1], sm.pushes[at, 2])
+    s[WAITING] = 0
 
 
 @kernel

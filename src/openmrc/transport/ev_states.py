@@ -12,7 +12,7 @@ import numpy as np
 
 
 class EvState(IntEnum):
-    """What the requestor thinks of one path (protocol.md s5)."""
+    """What the requestor thinks of one path (docs/explanation/how-the-engine-works.md)."""
 
     GOOD = 0
     SKIP = 1

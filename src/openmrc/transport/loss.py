@@ -1,4 +1,4 @@
-"""Loss detection, made possible by source routing (protocol.md s5; our own decision).
+"""Loss detection, made possible by source routing (our own decision, docs/explanation/decisions.md).
 
 By a SACK, a packet "has not arrived" when its bit is clear inside the bitmap, or it is
 cack_psn + 1 and something above it has arrived. Then

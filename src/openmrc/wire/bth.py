@@ -1,4 +1,4 @@
-"""BTH, the base transport header, with MRC's use of byte 8 (protocol.md s2)."""
+"""BTH, the base transport header, with MRC's use of byte 8 (docs/reference/wire.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DSCP classes: how switches treat a packet. The numbers are deployment settings (protocol.md s2)."""
+"""DSCP classes: how switches treat a packet. The numbers are deployment settings."""
 
 from __future__ import annotations
 

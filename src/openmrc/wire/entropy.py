@@ -1,4 +1,4 @@
-"""The entropy value (EV, 32 bit) in the two fields that survive the journey (protocol.md s1).
+"""The entropy value (EV, 32 bit) in the two fields that survive the journey (docs/explanation/decisions.md).
 
 Decision: low half in the UDP source port, high half in the low 16 bits of the flow label. Both
 stand in the inner headers, because the outer destination is consumed on the way and the responder

@@ -1,4 +1,4 @@
-"""ICRC: the invariant CRC over the inner packet (RoCEv2, IBTA Annex A17; protocol.md s1).
+"""ICRC: the invariant CRC over the inner packet (RoCEv2, IBTA Annex A17).
 
 CRC-32 with the Ethernet polynomial over 8 bytes of 0xFF and the packet from its (inner) IP header
 on, with the fields that may change on the way masked to ones, pad bytes included. Appended least

@@ -1,4 +1,4 @@
-"""BTH opcodes of MRC and what follows each (protocol.md s2; OCP MRC 1.0)."""
+"""BTH opcodes of MRC and what follows each (OCP MRC 1.0)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trimming of real bytes: what a switch does to a data packet that finds its queue full (fabric.md).
+"""Trimming of real bytes: what a switch does to a data packet that finds its queue full.
 
 The first ``trim_bytes`` of the frame stay (default 138 = through RETH under SRv6 with TSETH), BTH and
 after as sent; both IPv6 payload lengths and the UDP length are corrected, the UDP checksum is 0, ICRC
