@@ -42,7 +42,9 @@ def source_key() -> str:
         files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
         for file in files:
             # a file without kernels cannot change machine code
-            if file.exists() and b"openmrc.jit" in file.read_bytes() + (b"openmrc.jit" if name in ("jit.py", "packed.py", "limits.py") else b""):
+            if file.exists() and b"openmrc.jit" in file.read_bytes() + (
+                b"openmrc.jit" if name in ("jit.py", "packed.py", "limits.py") else b""
+            ):
                 digest.update(file.relative_to(root).as_posix().encode())
                 digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
@@ -76,9 +78,9 @@ def _compile(function: Callable, **options: Any) -> Any:
     if folder is not None:
         numba.config.CACHE_DIR = str(folder)
     try:
-        compiled = numba.njit(
-            cache=folder is not None, _nrt=False, boundscheck=BOUNDS_CHECK, **options
-        )(function)
+        compiled = numba.njit(cache=folder is not None, _nrt=False, boundscheck=BOUNDS_CHECK, **options)(
+            function
+        )
     finally:
         numba.config.CACHE_DIR = before
     KERNELS.append(compiled)

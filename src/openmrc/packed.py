@@ -28,10 +28,10 @@ from numba import types
 from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.core.datamodel.registry import register_default
+from numba.core.pythonapi import NativeValue
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import infer_getattr, lower_getattr_generic, typeof_impl, unbox
 from numba.np.arrayobj import make_array, populate_array
-from numba.core.pythonapi import NativeValue
 
 T = TypeVar("T")
 
@@ -47,6 +47,7 @@ class PackedType(types.Type):
 
     @property
     def key(self) -> Any:
+        """What makes two types the same to numba."""
         return self.name
 
     def offset_of(self, attr: str) -> int:

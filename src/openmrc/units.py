@@ -72,7 +72,11 @@ def _parse(value: Any, units: dict[str, int], kind: str, example: str) -> int:
         hint = f"did you mean {close!r}?" if close else f"use one of {', '.join(units)}"
         if not unit:
             hint = f"write it like {example!r}"
-        raise UnitError(f"{value!r}: unknown unit {unit!r} of a {kind}; {hint}" if unit else f"{value!r} has no unit; {hint}")
+        raise UnitError(
+            f"{value!r}: unknown unit {unit!r} of a {kind}; {hint}"
+            if unit
+            else f"{value!r} has no unit; {hint}"
+        )
     try:
         exact = Decimal(number.replace("_", "")) * units[unit]
     except InvalidOperation as error:  # pragma: no cover - the pattern admits only numbers

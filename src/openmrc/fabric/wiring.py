@@ -15,7 +15,7 @@ from openmrc.units import PS_PER_S
 
 #: plane and uplink share the 16 bits of a packed path: 3 bits of plane leave 13 (paths.pack_path)
 PATH_UPLINK_BITS = 13
-#: three tiers: uplink = T0 uplink << 7 | T1 uplink (docs/explanation/decisions.md), so a T1 has at most 2^7 uplinks
+#: three tiers: uplink = T0 uplink << 7 | T1 uplink (our decision), so a T1 has at most 2^7 uplinks
 T2_BITS = 7
 MAX_UPLINKS = 1 << PATH_UPLINK_BITS
 MAX_UPLINKS_3_TIERS = 1 << (PATH_UPLINK_BITS - T2_BITS)

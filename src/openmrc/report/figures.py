@@ -393,7 +393,7 @@ def plane_bytes(result: Result) -> Figure | None:
     return Figure(
         "plane-bytes",
         "Bytes per plane",
-        f"Payload delivered per plane and the distance from the mean. Fullest over mean: {fmt.ratio(uneven)}.",
+        f"Payload per plane and the distance from the mean. Fullest over mean: {fmt.ratio(uneven)}.",
         f"Bar chart of bytes per plane: {loads}.",
         data,
         {
@@ -426,7 +426,7 @@ def plane_rates(result: Result, timeline: Timeline) -> Figure:
     return Figure(
         "plane-rates",
         "Rate per plane over time",
-        "Payload delivered over each plane, all NICs together. A plane that dips alone was avoided by its QPs.",
+        "Payload of each plane, all NICs together. A plane that dips alone was avoided by its QPs.",
         f"Line chart of the data rate of {len(names)} planes over simulated time; the highest is "
         f"{fmt.digits(largest / factor)} {unit}.",
         data,
