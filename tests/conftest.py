@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import tempfile
-from pathlib import Path
+import re
 
 import pytest
 
+#: a test module that runs the simulator
+_SIMULATES = re.compile(r"openmrc\.(sim\.(?!warm)|run\b)|from openmrc import .*\brun\b|\bwarm_kernels\b")
 
-@pytest.fixture(scope="session", autouse=True)
-def _kernels_compiled_once():
-    """In a worker, wait while another one compiles; alone, tests compile what they use."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return
-    from openmrc.sim.warm import compile_kernels, kernels_are_cached
 
-    lock = Path(tempfile.gettempdir()) / f"openmrc-kernels-{os.getuid()}.lock"
-    with lock.open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        if not kernels_are_cached():
-            compile_kernels()
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Compile before the first test if any runs the simulator; other workers wait for it, and load."""
+    modules = {item.path for item in session.items}
+    if any(_SIMULATES.search(path.read_text(encoding="utf-8")) for path in modules):
+        from openmrc.sim.warm import load_kernels
+
+        load_kernels()
+
+
+@pytest.fixture(scope="session")
+def warm_kernels() -> None:
+    """Have compiled kernels in this process."""
+    from openmrc.sim.warm import load_kernels
+
+    load_kernels()

@@ -110,3 +110,18 @@ def test_pages_that_are_named_exist(path):
     pages = {page.name for page in (ROOT / "docs").rglob("*.md")} | {page.name for page in ROOT.glob("*.md")}
     named = set(re.findall(r"\b([\w-]+\.md)\b", path.read_text(encoding="utf-8")))
     assert named <= pages
+
+
+def test_machine_code_follows_every_constant():
+    """The key of the kernels' cache covers each file that a file with kernels imports from."""
+    from openmrc import jit
+
+    root = ROOT / "src/openmrc"
+    covered = {path.relative_to(Path(jit.__file__).parent).as_posix() for path in jit.kernel_sources()}
+    assert {"transport/state.py", "transport/ev_states.py", "sim/layout.py", "limits.py"} <= covered
+    for name in covered:
+        for node in ast.walk(tree(root / name)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("openmrc."):
+                file = f"{(node.module or '').removeprefix('openmrc.').replace('.', '/')}.py"
+                if file.split("/")[0] in jit.KERNEL_PACKAGES and (root / file).exists():
+                    assert file in covered, f"{name} imports {file}"

@@ -206,9 +206,9 @@ def test_files_above_an_example_are_copied_below_the_new_folder(tmp_path, monkey
 
 
 def test_examples_are_short_and_begin_with_a_comment():
-    for path in ALL:
+    for path in ALL:  # those of the paper list many faults
         lines = path.read_text().splitlines()
-        assert len(lines) < 30, path
+        assert len(lines) < 30 or path.parent.name == "paper", path
         assert lines[0].startswith("# "), path
         assert max(map(len, lines)) <= 110, path
 

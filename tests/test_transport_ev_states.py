@@ -125,11 +125,11 @@ def test_the_first_probe_waits_one_rtt_unless_the_plane_has_no_spare():
     assert int(sender.req["next_probe_ps"]) == sender.now + BASE_RTT_PS
     happen(sender, 1, E.LOST)
     assert int(sender.req["next_probe_ps"]) == sender.now
-    sender.req["last_probe_ps"] = sender.now - 1  # but never two probes within one base RTT
+    sender.req["last_probe_ps"] = sender.now + 1  # but never two probes within one base RTT
     sender.req["next_probe_ps"] = NEVER_PS
     happen(sender, 2, E.LOST)
     happen(sender, 3, E.LOST)
-    assert int(sender.req["next_probe_ps"]) == sender.now - 1 + BASE_RTT_PS
+    assert int(sender.req["next_probe_ps"]) == sender.now + 1 + BASE_RTT_PS
 
 
 def test_deny_and_allow_belong_to_the_controller():

@@ -146,6 +146,9 @@ class NsccTwin:
     last_decrease: int = -(1 << 62)
     saved: Fraction | None = None
 
+    def __post_init__(self) -> None:
+        self.initial_cwnd = self.max_cwnd
+
     @property
     def floor(self) -> Fraction:
         return self.wire_mtu * (Fraction(1) if self.letter else Fraction(1, 10))
@@ -168,7 +171,7 @@ class NsccTwin:
         if rtt is None:
             return
         if rtt < self.base_rtt:
-            self.max_cwnd = max(self.max_cwnd * Fraction(rtt, self.base_rtt), Fraction(self.wire_mtu))
+            self.max_cwnd = max(self.initial_cwnd * Fraction(rtt, self.configured_rtt), Fraction(self.wire_mtu))
             self.base_rtt = rtt
             self.cwnd = min(self.cwnd, self.max_cwnd)
         delay = rtt - self.base_rtt

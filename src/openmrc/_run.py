@@ -8,9 +8,10 @@ from __future__ import annotations
 import resource
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 #: packet-hops per second that the estimate of the time assumes (``mrc bench sim`` measures it)
 ASSUMED_HOPS_PER_S = 6e6
+#: bytes of a capture that are made in a second, on the machine that measured the line above
+ASSUMED_CAPTURE_BYTES_PER_S = 25e6
 
 
 def run(
@@ -33,6 +36,9 @@ def run(
     overrides: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     force: bool = False,
+    pcap: str | Path | None = None,
+    only: str | Sequence[str] = (),
+    at: Literal["nic", "all"] = "nic",
     on_plan: Callable[[Plan], None] | None = None,
     on_progress: Callable[[Simulation], None] | None = None,
 ) -> Result:
@@ -49,7 +55,13 @@ def run(
     out : path, optional
         Folder for summary.json, flows.parquet, timeline.parquet and report.html.
     force : bool
-        Overwrite the result files of an existing folder.
+        Overwrite the result files of an existing folder, and an existing capture.
+    pcap : path, optional
+        Capture file for simulated packets as real bytes (nanosecond pcap; ``mrc decode`` reads it).
+    only : str or sequence of str
+        Which packets: ``flow=3``, ``qp=0-7``, ``nic=5,9``, or several of them; all by default.
+    at : {"nic", "all"}
+        As sent and as received by NICs, or on every link besides.
     on_plan, on_progress : callable, optional
         Called once before the run with what it will need, and after every slice of about 50 ms.
 
@@ -75,6 +87,7 @@ def run(
     from openmrc.scenario import load_scenario
     from openmrc.sim.build import plan
     from openmrc.sim.simulation import Simulation
+    from openmrc.sim.warm import load_kernels
 
     if out is not None:
         check_directory(out, force)
@@ -84,17 +97,30 @@ def run(
     source = "<dict>" if isinstance(scenario, Mapping) else str(scenario)
     begin = time.perf_counter()
     prepared = plan(load_scenario(scenario, changes))
+    planned_s = time.perf_counter() - begin
     refuse_if_too_large(prepared)
-    if on_plan is not None:
-        on_plan(prepared)
-    simulation = Simulation(prepared)
-    built_s = time.perf_counter() - begin
-    interrupted = False
-    try:
-        simulation.run(on_progress)
-    except KeyboardInterrupt:
-        interrupted = True
-    result = collect(simulation, command_line(source, changes), interrupted, built_s)
+    capture = None
+    if pcap is not None:
+        from openmrc.sim.capture import Capture
+
+        capture = Capture(prepared, pcap, only, at, force)
+        prepared.capture_bytes = capture.estimated_bytes
+    with capture or nullcontext():
+        if on_plan is not None:
+            on_plan(prepared)
+        compile_s = load_kernels()
+        begin = time.perf_counter()
+        simulation = Simulation(prepared, capture)
+        built_s = planned_s + time.perf_counter() - begin
+        interrupted = False
+        try:
+            simulation.run(on_progress)
+        except KeyboardInterrupt:
+            interrupted = True
+        result = collect(simulation, command_line(source, changes), interrupted, built_s)
+    result.summary["engine"]["compile_s"] = compile_s
+    if capture is not None:
+        result.summary["notes"].append(capture.describe())
     if out is not None:
         result.write(out, force=force)
     return result
@@ -118,10 +144,14 @@ def describe_plan(prepared: Plan) -> str:
     """Return one line: what will be simulated, with an estimate of time and memory."""
     w = prepared.topology.wiring
     seconds = prepared.packet_hops / ASSUMED_HOPS_PER_S
+    captured = ""
+    if prepared.capture_bytes:
+        more = format_duration(prepared.capture_bytes / ASSUMED_CAPTURE_BYTES_PER_S * 1e12)
+        captured = f"; a capture of about {format_size(prepared.capture_bytes)}, {more} more"
     return (
         f"{w.n_nics} NICs, {w.planes} x {format_rate(w.port_rate_bps)}; {prepared.graph.describe()}; "
         f"about {prepared.packet_hops / 1e6:.3g} M packet-hops, {format_duration(seconds * 1e12)}, "
-        f"{format_size(prepared.memory_bytes)} of memory"
+        f"{format_size(prepared.memory_bytes)} of memory{captured}"
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -25,11 +26,51 @@ from numba.extending import intrinsic
 
 JIT_DISABLED = bool(numba.config.DISABLE_JIT)
 BOUNDS_CHECK = os.environ.get("OPENMRC_BOUNDSCHECK", "0") == "1"
-#: packages whose sources can hold kernels; they all enter the cache key
-KERNEL_PACKAGES = ("psn.py", "jit.py", "packed.py", "limits.py", "transport", "fabric", "sim", "wire", "live")
+#: files and packages that can hold kernels, or constants that kernels use
+KERNEL_PACKAGES = (
+    "psn.py",
+    "jit.py",
+    "packed.py",
+    "limits.py",
+    "units.py",
+    "transport",
+    "fabric",
+    "sim",
+    "wire",
+    "live",
+)
 
 #: every kernel, for ``mrc doctor`` and the test that each compiles for one signature only
 KERNELS: list[Any] = []
+
+
+def kernel_sources() -> list[Path]:
+    """Return the files that can change machine code: those with kernels, and what these import.
+
+    An imported constant is compiled in, so its file counts although it has no kernel itself.
+    """
+    root = Path(__file__).parent
+    candidates: list[Path] = []
+    for name in KERNEL_PACKAGES:
+        path = root / name
+        candidates += sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.exists() else []
+    texts = {file: file.read_text(encoding="utf-8") for file in candidates}
+    found = {file for file, text in texts.items() if "openmrc.jit" in text or file.parent == root}
+    new = set(found)
+    while new:
+        imports = [line for file in new for line in _IMPORT.findall(texts[file])]
+        new = {root / path for line in imports for path in _files_of(*line)} & texts.keys() - found
+        found |= new
+    return sorted(found)
+
+
+_IMPORT = re.compile(r"^\s*from openmrc\.?([\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
+
+
+def _files_of(package: str, names: str) -> list[str]:
+    """Return which files ``from openmrc.<package> import <names>`` may mean: a module, or modules in it."""
+    folder = package.replace(".", "/")
+    return [f"{folder}.py", *(f"{folder}/{name}.py" for name in re.findall(r"\w+", names))]
 
 
 @lru_cache(maxsize=1)
@@ -37,16 +78,9 @@ def source_key() -> str:
     """Return a hash over all kernel sources, numba's version and the compile options."""
     root = Path(__file__).parent
     digest = hashlib.sha256(f"{numba.__version__}|{BOUNDS_CHECK}".encode())
-    for name in KERNEL_PACKAGES:
-        path = root / name
-        files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
-        for file in files:
-            # a file without kernels cannot change machine code
-            if file.exists() and b"openmrc.jit" in file.read_bytes() + (
-                b"openmrc.jit" if name in ("jit.py", "packed.py", "limits.py") else b""
-            ):
-                digest.update(file.relative_to(root).as_posix().encode())
-                digest.update(file.read_bytes())
+    for file in kernel_sources():
+        digest.update(file.relative_to(root).as_posix().encode())
+        digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
 
 

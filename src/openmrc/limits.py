@@ -16,6 +16,9 @@ SACK_BITS = 64  # SETH bitmap
 MAX_WRITE_IMM_OUTSTANDING = 32  # default and minimum of what a responder must hold
 PORT_UPDATE_REPEATS = 16  # a Port Status Update is repeated at most this often
 
+# --- files ---------------------------------------------------------------------------------
+MAX_CAPTURE_BYTES = 4 << 30  # simulated packets as real bytes: no tool opens a larger file gladly
+
 # --- addresses -----------------------------------------------------------------------------
 UPLINK_BITS = 14  # EV = plane << 16 | 0xC000 | uplink
 USID_MIN, USID_MAX = 0x1, 0xDFFF  # the range real switches accept (RFC 9800 deployments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -16,6 +16,7 @@ EPILOG = """\b
 Examples:
   mrc run examples/link-flap.toml
   mrc run examples/link-flap.toml --seed 7 --out runs/flap
+  mrc run examples/link-flap.toml --pcap flap.pcap --only flow=3
   mrc run examples/permutation.toml --set transport.ev_count=32 --set traffic.0.size=16MB
 
 Exit codes: 0 ok, 1 flows failed, 2 bad input, 3 does not fit in memory, 130 interrupted
@@ -25,17 +26,43 @@ Exit codes: 0 ok, 1 flows failed, 2 bad input, 3 does not fit in memory, 130 int
 @click.command("run", epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file", metavar="FILE")
 @click.option("--seed", type=click.IntRange(0), help="Replace the scenario's seed.")
-@click.option("--out", metavar="DIR", help="Folder for summary.json, flows.parquet, timeline.parquet, report.html.")
-@click.option("--force", is_flag=True, help="Write into DIR although it exists.")
+@click.option(
+    "--out", metavar="DIR", help="Folder for summary.json, flows.parquet, timeline.parquet, report.html."
+)
+@click.option("--force", is_flag=True, help="Write into an existing DIR, replace an existing capture.")
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a key of the scenario.")
+@click.option("--pcap", metavar="FILE", help="Write simulated packets as real bytes (mrc decode reads it).")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="WHAT",
+    help="In the capture: flow=3, qp=0-7 or nic=5,9. May be repeated.",
+)
+@click.option(
+    "--at",
+    type=click.Choice(["nic", "all"]),
+    default="nic",
+    show_default=True,
+    help="Where the capture sees packets: as sent and received by NICs, or on every link besides.",
+)
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def command(
-    file: str, seed: int | None, out: str | None, force: bool, changes: tuple[str, ...], quiet: bool
+    file: str,
+    seed: int | None,
+    out: str | None,
+    force: bool,
+    changes: tuple[str, ...],
+    pcap: str | None,
+    only: tuple[str, ...],
+    at: Literal["nic", "all"],
+    quiet: bool,
 ) -> None:
     """Simulate the scenario FILE, packet by packet, and report."""
     from openmrc._run import run
     from openmrc.scenario import parse_set
 
+    if only and pcap is None:
+        raise click.UsageError("--only says what --pcap FILE captures; add it")
     show = _Progress(quiet)
     result = run(
         file,
@@ -43,6 +70,9 @@ def command(
         overrides=dict(parse_set(changes)),
         out=out,
         force=force,
+        pcap=pcap,
+        only=only,
+        at=at,
         on_plan=show.plan,
         on_progress=show.progress,
     )
@@ -70,7 +100,10 @@ class _Progress:
         from openmrc._run import describe_plan
         from openmrc.sim.warm import kernels_are_cached
 
-        click.echo(f"simulating {prepared.scenario.name}, seed {prepared.scenario.seed}: {describe_plan(prepared)}", err=True)
+        click.echo(
+            f"simulating {prepared.scenario.name}, seed {prepared.scenario.seed}: {describe_plan(prepared)}",
+            err=True,
+        )
         if not kernels_are_cached():
             click.echo("compiling kernels, once per version (about a minute) ...", err=True)
 

@@ -80,6 +80,7 @@ class Plan:
     sq_depth: int
     memory_bytes: int
     packet_hops: int
+    capture_bytes: int = 0  # of a capture file, when there will be one
 
 
 def stream(seed: int, name: str) -> int:
@@ -333,6 +334,7 @@ def _config(p: Plan, buckets: int, shift: int, full_ser_ps: int, affected: int) 
         heap_size=0,
         max_bins=MAX_BINS,
         prefetch=int(topology_is_large(p)),
+        trace=0,
         exact=int(scenario.sim.port_model == "exact"),
     )
     return pack(config)
@@ -448,6 +450,9 @@ def _allocate_sim(p: Plan, config: lay.Config, active_nics: int, affected: int) 
         "flow_trim": np.zeros(n, np.int32),
         "plane_bytes": np.zeros(planes, np.int64),
         "timeline": np.zeros((MAX_BINS, lay.T_PLANE0 + planes), np.int64),
+        "traced": np.zeros(qps, np.uint8),
+        "trace": np.zeros(1, lay.TRACE),
+        "trace_control": aligned(1, CONTROL),
     }
     s = fields["s"]
     s[I["n_free_chunks"]] = chunks

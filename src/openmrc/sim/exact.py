@@ -51,6 +51,7 @@ from openmrc.sim.layout import (
     I,
 )
 from openmrc.sim.packets import draw_name, drop, ecn_marks, is_strict, line_bytes_of, record_wait
+from openmrc.sim.trace import trace_hop
 from openmrc.sim.wheel import push
 
 HOPS_DATA, HOPS_CONTROL, TRIMMED_COUNT, MARKED_COUNT = I["hops_data"], I["hops_control"], I["trimmed"], I["marked"]
@@ -184,6 +185,8 @@ def _serve(sm, cfg, q, w1, link, layer, hop, hops, now, tx_ps):
                 sm.s[MARKED_COUNT] += 1
     if not _anything_waits(row):
         port["data_free_ps"] = leave  # the rate may have changed since it was estimated
+    if cfg.trace and (hop > 0 or control):
+        trace_hop(sm, cfg, q, w1, now)
     if fault >= 0:
         arrive = leave + sm.layer[layer, L_DELAY] + extra
         fate, reason = cross(sm, cfg, fault, link, q, draw_name(w1), now, arrive, line_bytes, control == 0, tx_ps)

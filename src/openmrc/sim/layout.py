@@ -93,6 +93,19 @@ LINKAGE = np.dtype(
 #: One (fault, QP): who used a faulted element, and until when.
 AFFECTED = np.dtype([("key", "i8"), ("first_drop_ps", "i8"), ("last_tx_ps", "i8"), ("drops", "i8")])
 
+#: One packet at one vantage point, see `openmrc.sim.trace`. What is behind `q` only a sent data packet has.
+TRACE = np.dtype(
+    [
+        ("time_ps", "i8"),
+        ("w1", "i8"),  # word 1 of its event
+        ("q", "i4"),
+        ("node", "i4"),  # of the message graph, -1 = unknown here
+        ("index", "i4"),  # which packet of its message
+        ("msn", "u2"),
+        ("rqmsn", "u2"),
+    ]
+)
+
 # --- columns of the layer table --------------------------------------------------------------
 L_MULT, L_DELAY, L_ECN_LOW, L_ECN_HIGH, L_TRIM, L_CAPACITY, L_CONTROL_CAPACITY, L_AFTER, L_ECN_ON = range(9)
 L_COLUMNS = 9
@@ -133,6 +146,7 @@ SCALARS = (
     "kick",  # NIC to be pumped after the current event, -1
     "touch_req",  # QP whose requestor timer may have changed, -1
     "touch_rsp",
+    "trace_used",  # rows of the trace that wait to be taken
     "queued_free",  # head of the free list of waiting packets (exact model)
     "n_queued_free",
 )
@@ -174,6 +188,7 @@ class Config(NamedTuple):
     heap_size: int
     max_bins: int
     prefetch: int
+    trace: int  # TRACE_OFF, or which packets of traced QPs are recorded
     exact: int  # port model
 
 
@@ -245,3 +260,6 @@ class Sim(NamedTuple):
     flow_trim: np.ndarray
     plane_bytes: np.ndarray  # int64[planes], delivered payload
     timeline: np.ndarray  # int64[bins, T_PLANE0 + planes]
+    traced: np.ndarray  # uint8[qps]: 1 = record its packets
+    trace: np.ndarray  # TRACE[rows]
+    trace_control: np.ndarray  # CONTROL[rows]: content, where the row is a control packet

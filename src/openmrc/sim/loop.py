@@ -40,6 +40,7 @@ from openmrc.sim.layout import (
 from openmrc.sim.nic import arm_requestor, arm_responder, new_control, pump, ready, send_control
 from openmrc.sim.packets import release_control
 from openmrc.sim.ports import forward
+from openmrc.sim.trace import trace_arrival, trace_has_room
 from openmrc.sim.wheel import (
     EMPTY,
     LOADED,
@@ -72,7 +73,7 @@ CONTROL_USED, AFFECTED_USED, N_QUEUED_FREE = I["control_used"], I["affected_used
 C_RTX = COUNTER_INDEX["retransmitted"]
 
 # why run_slice() returned
-R_SLICE, R_DONE, R_UNTIL, R_IDLE, R_GROW_SORT, R_GROW_CHUNKS, R_FOLD_BINS, R_GROW_CONTROL, R_AFFECTED, R_GROW_QUEUED = range(10)
+R_SLICE, R_DONE, R_UNTIL, R_IDLE, R_GROW_SORT, R_GROW_CHUNKS, R_FOLD_BINS, R_GROW_CONTROL, R_AFFECTED, R_GROW_QUEUED, R_TRACE = range(11)
 
 
 @kernel
@@ -198,6 +199,8 @@ def _dispatch(sm, st, pf, cfg, fp, w0, w1, now):
         if hop < np.int64(sm.route[ident]["hops"]):
             forward(sm, st, pf, cfg, fp, ident, w1, now)
             return
+        if cfg.trace:
+            trace_arrival(sm, ident, w1, now)
         if w1 & P_CONTROL:
             control_arrives(sm, st, pf, cfg, ident, w1, now)
         else:
@@ -307,6 +310,8 @@ def run_slice(sm, st, pf, cfg, fp, max_events, until_ps):
         if cfg.exact and 32 * np.int64(sm.slots[s[BUCKET] & (cfg.buckets - 1), 1]) + 4096 > s[N_QUEUED_FREE]:
             return R_GROW_QUEUED
         bring_near(sm, cfg, start_ps + (np.int64(1) << cfg.shift))
+        if cfg.trace and not trace_has_room(sm, cfg):
+            return R_TRACE
         loaded = load_bucket(sm, cfg)
         if loaded == LOADED:
             _sweep(sm, st, pf, cfg, fp)

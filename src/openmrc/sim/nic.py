@@ -32,6 +32,7 @@ from openmrc.sim.layout import (
 )
 from openmrc.sim.packets import release_control
 from openmrc.sim.ports import enqueue
+from openmrc.sim.trace import trace_sent
 from openmrc.sim.wheel import push
 from openmrc.transport.requestor import (
     FLAG_ASK,
@@ -130,6 +131,8 @@ def _send_data(sm, st, pf, cfg, fp, q, nic_id, psn, row, size, position, now):
     if flags & FLAG_RTX:
         sm.flow_rtx[st.sq[q, position & (st.sq.shape[1] - 1)]["wr_id"]] += 1
     hops = np.int64(sm.route[q]["hops"])
+    if cfg.trace:
+        trace_sent(sm, st, q, w1, psn, position, tx_ps)
     enqueue(sm, cfg, q, w1, link, np.int64(0), np.int64(0), hops, now, tx_ps)
     return plane
 

@@ -42,6 +42,7 @@ from openmrc.sim.layout import (
     I,
 )
 from openmrc.sim.packets import draw_name, drop, ecn_marks, is_strict, line_bytes_of, record_wait
+from openmrc.sim.trace import trace_hop
 from openmrc.sim.wheel import push
 
 HOPS_DATA, HOPS_CONTROL, TRIMMED_COUNT, MARKED_COUNT = I["hops_data"], I["hops_control"], I["trimmed"], I["marked"]
@@ -138,6 +139,8 @@ def enqueue(sm, cfg, q, w1, link, layer, hop, hops, now, tx_ps):
             sm.s[HOPS_CONTROL] += 1
         else:
             sm.s[HOPS_DATA] += 1
+    if cfg.trace and (hop > 0 or control):
+        trace_hop(sm, cfg, q, w1, start)
     leave = start + ser
     if fault >= 0:
         arrive = leave + sm.layer[layer, L_DELAY] + extra

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,10 +26,14 @@ from openmrc.sim.loop import (
     R_GROW_SORT,
     R_IDLE,
     R_SLICE,
+    R_TRACE,
     R_UNTIL,
     run_slice,
 )
 from openmrc.transport.state import aligned
+
+if TYPE_CHECKING:
+    from openmrc.sim.capture import Capture
 
 SLICE_S = 0.05
 FIRST_SLICE_EVENTS = 20_000
@@ -48,9 +53,12 @@ class Simulation:
     (True, np.int64(0))
     """
 
-    def __init__(self, p: Plan):
+    def __init__(self, p: Plan, capture: Capture | None = None):
         self.plan = p
         self.model: Model = build(p)
+        self.capture = capture
+        if capture is not None:
+            capture.attach(self.model)
         self.reason = R_SLICE
         self.wall_s = 0.0
         self.cpu_s = 0.0
@@ -77,6 +85,9 @@ class Simulation:
         self.wall_s += elapsed
         self.cpu_s += time.process_time() - cpu
         assert m.sim.s[I["overflow"]] == 0, "an event pool ran dry inside a bucket"
+        if self.capture is not None:
+            self.capture.drain()
+            elapsed = time.perf_counter() - wall  # the caller waits for both
         done = int(m.sim.s[I["events_done"]]) - before
         if self.reason == R_SLICE and elapsed > 0:
             self._events_per_slice = int(min(max(done * SLICE_S / elapsed, 1000), 50_000_000))
@@ -104,6 +115,8 @@ class Simulation:
             fold_bins(m.sim)
         elif self.reason == R_GROW_QUEUED:
             m.sim = _grow_queued(m.sim)
+        elif self.reason == R_TRACE and self.capture is not None:
+            self.capture.make_room()
         elif self.reason == R_AFFECTED:
             m.sim, m.config = _grow_affected(m.sim, m.config)
 

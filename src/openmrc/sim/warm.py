@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from openmrc.jit import JIT_DISABLED, cache_dir
 
@@ -11,6 +13,8 @@ WARM_UP = {
     "fabric": {"nics": 4, "hosts_per_t0": 2},
     "traffic": [{"pattern": "permutation", "size": "100kB"}],
 }
+LOCK_NAME = ".lock"
+_loaded = False
 
 
 def kernels_are_cached() -> bool:
@@ -29,4 +33,42 @@ def compile_kernels() -> float:
 
     begin = time.perf_counter()
     Simulation(plan(load_scenario(WARM_UP))).run()
+    return time.perf_counter() - begin
+
+
+@contextmanager
+def compile_lock() -> Iterator[None]:
+    """Hold the lock of this version's cache folder, waiting for whoever holds it.
+
+    The lock is the kernel's (flock), so a process that dies gives it back. Without a folder, or on a
+    system without flock, everybody compiles for himself.
+    """
+    folder = cache_dir()
+    try:
+        import fcntl
+    except ImportError:
+        folder = None
+    if folder is None:
+        yield
+        return
+    with (folder / LOCK_NAME).open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def load_kernels() -> float:
+    """Have every kernel in this process, compiled by one process only; returns the seconds it took.
+
+    The second call in a process does nothing.
+    """
+    global _loaded
+    if _loaded or JIT_DISABLED:
+        return 0.0
+    begin = time.perf_counter()
+    if kernels_are_cached():
+        compile_kernels()
+    else:
+        with compile_lock():
+            compile_kernels()  # or loads, if another process has compiled meanwhile
+    _loaded = True
     return time.perf_counter() - begin

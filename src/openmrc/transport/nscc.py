@@ -170,7 +170,7 @@ def on_ack(pf, cc, now, n, marked, rtt, penalty, restore):
     if rtt < np.int64(cc["base_rtt_ps"]):
         # "re-scaled with base_rtt"
         cc["max_cwnd"] = max(
-            np.int64(cc["max_cwnd"]) * (rtt >> 10) // (np.int64(cc["base_rtt_ps"]) >> 10),
+            pf.max_cwnd_bytes * (rtt >> 10) // (pf.base_rtt_ps >> 10),
             pf.mtu_bytes + pf.overhead_bytes,
         )
         cc["base_rtt_ps"] = rtt
