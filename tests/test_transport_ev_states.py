@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from transport_support import ALL_ROOM, BASE_RTT_PS, Sender, make
 
 from openmrc.limits import NEVER_PS
 from openmrc.transport import evset, ports, requestor
 from openmrc.transport.ev_states import TABLE, EvAction, EvEvent, EvState
 from openmrc.transport.state import ROLE_ACTIVE, ROLE_BACKUP, ROLE_PROMOTED, ROLE_RETIRED
+from transport_support import ALL_ROOM, BASE_RTT_PS, Sender, make
 
 S, E, A = EvState, EvEvent, EvAction
 GOOD, SKIP, BAD, DENIED = S.GOOD, S.SKIP, S.ASSUMED_BAD, S.DENIED

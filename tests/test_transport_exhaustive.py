@@ -1,4 +1,4 @@
-"""Small cases, all of them: every loss of 8 packets, every order of 4, every fate of 3 packets and 3 answers."""
+"""Small cases, all of them: every loss of 8 packets, every order of 4, every fate of 3 and their answers."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import itertools
 from typing import Any
 
 import pytest
-from transport_network import LOST, Network, Packet
-from transport_support import US, make
 
 from openmrc.transport.state import CTRL_ACK, CTRL_SACK
+from transport_model import LOST, Packet
+from transport_network import Network
+from transport_support import US, make
 
 
 class Chosen(Network):
     """A network that loses exactly the first transmissions and the answers that a test names."""
 
-    def __init__(self, *args: Any, lose: int = 0, lose_answers: int = 0, delays: tuple[int, ...] = (), **kwargs: Any):
-        super().__init__(*args, **kwargs)
+    def __init__(self, *setup: Any, lose: int = 0, lose_answers: int = 0, delays: Any = (), **options: Any):
+        super().__init__(*setup, **options)
         self.lose, self.lose_answers, self.delays, self.answers = lose, lose_answers, delays, 0
 
     def _transmit(self, packet: Packet, depart_ps: int) -> None:
@@ -40,7 +41,14 @@ def one_way(seed: int = 0, **options: Any) -> Chosen:
     return Chosen(seed, make(timeout_exponent=5, **settings), routes=((0, 1),), memory_bytes=1 << 14, **setup)
 
 
-@pytest.mark.parametrize("lengths", [(8 * 1024,), (1024,) * 8, (0, 3000, 1, 2048, 100)], ids=["one", "eight", "mixed"])
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        pytest.param((8 * 1024,), id="one"),
+        pytest.param((1024,) * 8, id="eight", marks=pytest.mark.long),
+        pytest.param((0, 3000, 1, 2048, 100), id="mixed", marks=pytest.mark.long),
+    ],
+)
 def test_every_loss_of_eight_packets(lengths):
     """What is lost is sent again once, what is not is not, and every message completes once."""
     worst_ps = 0
@@ -57,7 +65,7 @@ def test_every_loss_of_eight_packets(lengths):
     assert worst_ps < 500 * US  # even when nothing at all arrives
 
 
-@pytest.mark.parametrize("fifo", [True, False])
+@pytest.mark.parametrize("fifo", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_every_loss_of_eight_packets_on_few_paths(fifo):
     """Two EVs: almost every loss is seen by rule (a), or, without it, by the guard and the timeout."""
     for lose in range(256):
@@ -93,7 +101,7 @@ def test_every_order_of_four_packets_far_apart():
 
 
 def test_every_fate_of_three_packets_and_their_first_answers():
-    for lose, lose_answers in itertools.product(range(8), range(64)):
+    for lose, lose_answers in itertools.product(range(8), range(32)):
         network = one_way(lose=lose, lose_answers=lose_answers, settings={"sack_bytes": 1024})
         for imm in (0, 1, 0):
             network.post(0, 700, imm)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from transport_support import BASE_RTT_PS, Sender, control_row, make
 
 from openmrc.transport import acks, evset, loss, probes
 from openmrc.transport.ev_states import ASSUMED_BAD, GOOD, SKIP
 from openmrc.transport.state import SLOT_ACKED, SLOT_INFLIGHT, SLOT_LOST, SLOT_SUSPECT
+from transport_support import BASE_RTT_PS, Sender, control_row, make
 
 STEP_PS = 100_000
 QUIET = {"loss_guard": False, "tail_probe": False}  # rule (a) alone
@@ -240,7 +240,7 @@ def probe_answer(sender: Sender, row: int, tx_ps: int, arrived_up_to: int, *, rc
 def test_a_probe_convicts_what_was_sent_before_it_on_its_ev():
     sender = sender_with(8, **QUIET)
     report(sender, [0, 1, 2, 3], rcvd=9)
-    probe_answer(sender, 2, sender.now, 3, rcvd=9)  # made at the same rcvd_bytes: its order is known all the same
+    probe_answer(sender, 2, sender.now, 3, rcvd=9)  # at equal rcvd_bytes: its order is known all the same
     assert lost(sender) == [4]  # the one that took EV 2
 
 
@@ -362,7 +362,12 @@ def test_an_inferred_loss_lowers_the_window_by_its_bytes():
 
 @pytest.mark.parametrize(
     ("m", "skip_on_ecn", "state"),
-    [(acks.M_NONE, 1, GOOD), (acks.M_SKIP_ONCE, 1, SKIP), (acks.M_SKIP_ONCE, 0, GOOD), (acks.M_ALWAYS_SKIP, 1, ASSUMED_BAD)],
+    [
+        (acks.M_NONE, 1, GOOD),
+        (acks.M_SKIP_ONCE, 1, SKIP),
+        (acks.M_SKIP_ONCE, 0, GOOD),
+        (acks.M_ALWAYS_SKIP, 1, ASSUMED_BAD),
+    ],
 )
 def test_what_a_sack_says_of_its_path(m, skip_on_ecn, state):
     sender = sender_with(8, skip_on_ecn=skip_on_ecn)

@@ -7,13 +7,13 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from transport_support import BASE_RTT_PS, OVERHEAD, RATE_BPS, US, Sender, make
-from transport_twins import NsccTwin
 
 from openmrc.errors import InputError
 from openmrc.limits import NEVER_PS
 from openmrc.transport import nscc
 from openmrc.transport.settings import NsccSettings
+from transport_support import BASE_RTT_PS, OVERHEAD, RATE_BPS, US, Sender, make
+from transport_twins import NsccTwin
 
 MTU = 1024
 WIRE_MTU = MTU + OVERHEAD
@@ -56,7 +56,8 @@ def copy_into(twin: NsccTwin, cc: Any) -> None:
     twin.avg_delay = Fraction(int(cc["avg_delay_q16"]), 1 << 16)
     twin.inc_bytes = Fraction(int(cc["inc_q16"]), 1 << 16)
     twin.base_rtt, twin.inflight = int(cc["base_rtt_ps"]), int(cc["inflight"])
-    twin.received, twin.achieved, twin.fi_count = int(cc["received"]), int(cc["achieved"]), int(cc["fi_count"])
+    for name in ("received", "achieved", "fi_count"):
+        setattr(twin, name, int(cc[name]))
     saved = int(cc["saved_cwnd_q16"])
     twin.saved = Fraction(saved, 1 << 16) if saved else None
 
@@ -117,7 +118,8 @@ def test_every_event_does_what_the_twin_does(profile, trimming):
     for _ in range(2500):
         now += r.choice((r.randrange(1, US), r.randrange(1, 30 * US)))
         copy_into(twin, cc)
-        slack = Fraction(1, 2000) + 1 / min(twin.cwnd, twin.saved or twin.cwnd)  # the engine divides by whole bytes of window
+        # the engine divides by whole bytes of window
+        slack = Fraction(1, 2000) + 1 / min(twin.cwnd, twin.saved or twin.cwnd)
         name = random_event(r, twin, cc, pf, now)
         compare(twin, cc, slack)
         low, high = sender.profile.min_cwnd_q16, int(cc["max_cwnd"]) << 16

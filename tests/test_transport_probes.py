@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
-from transport_network import Network, Weather
-from transport_support import BASE_RTT_PS, US, Sender, control_row, entropy_of, make, open_state
 
 from openmrc.limits import NEVER_PS, PORT_UPDATE_REPEATS
 from openmrc.packed import pack
 from openmrc.transport import acks, evset, ports, probes, responder, timers
 from openmrc.transport.ev_states import ASSUMED_BAD, GOOD, LOST, SKIP
 from openmrc.transport.state import CTRL_EV_PROBE, CTRL_PORT_STATUS, CTRL_PROBE, CTRL_RESPONSE
+from transport_model import Weather
+from transport_network import Network
+from transport_support import BASE_RTT_PS, US, Sender, control_row, entropy_of, make, open_state
 
 WAIT_PS = BASE_RTT_PS + 4 * BASE_RTT_PS // 8  # smoothed RTT + 4 deviations at the start
 
@@ -86,7 +88,7 @@ def test_misses_double_the_interval_up_to_a_cap():
     sender = Sender(make(probe_cap="1ms"))
     condemn(sender, 0)
     times = [next_probe(sender)[0] for _ in range(12)]
-    gaps = [b - a for a, b in zip(times, times[1:], strict=False)]
+    gaps = [b - a for a, b in itertools.pairwise(times)]
     assert gaps == [min(WAIT_PS << n, 1000 * US) for n in range(11)]
 
 
@@ -112,7 +114,7 @@ def test_at_most_one_probe_per_base_rtt_and_qp():
         time, probe = next_probe(sender)
         times.append(time)
         probed.add(int(probe["path"]))
-    assert min(b - a for a, b in zip(times, times[1:], strict=False)) >= BASE_RTT_PS
+    assert min(b - a for a, b in itertools.pairwise(times)) >= BASE_RTT_PS
     assert len(probed) == 9  # none is forgotten
 
 
@@ -236,7 +238,8 @@ def test_an_answered_update_is_not_repeated_and_only_the_newest_counts():
 def test_only_the_leader_speaks_for_the_nic():
     sender = Sender(make())
     ports.requestor_ports(sender.st, 0, sender.now, 0b01, True, False)
-    ports.requestor_ports(sender.st, 0, sender.now, 0b01, False, True)  # the peer's ports are not ours to tell
+    # the peer's ports are not ours to tell
+    ports.requestor_ports(sender.st, 0, sender.now, 0b01, False, True)
     assert updates(sender) == []
 
 
@@ -327,7 +330,7 @@ def test_one_ev_probe_per_base_rtt_while_something_is_received():
         planes.append(int(probe["path"]) >> 16)
         responder.on_path_answer(back.st, 0, int(probe["probe_id"]))
         back.data()
-    assert {b - a for a, b in zip(times, times[1:], strict=False)} == {BASE_RTT_PS}
+    assert {b - a for a, b in itertools.pairwise(times)} == {BASE_RTT_PS}
     assert planes == [0, 1, 2, 3] * 2
     assert back.tick() is not None
     assert back.tick() is None  # nothing was received since
@@ -442,5 +445,7 @@ def test_probe_ids_tell_more_than_one_answer_apart():
     for ev_row, row in enumerate(rows):
         probes.write_probe(sender.st, sender.pf, 0, sender.now + ev_row, ev_row, row)
     for ev_row in (2, 0, 1):
-        got = probes.on_probe_answer(sender.st, sender.pf, 0, sender.now, int(rows[ev_row]["probe_id"]), False)
+        got = probes.on_probe_answer(
+            sender.st, sender.pf, 0, sender.now, int(rows[ev_row]["probe_id"]), False
+        )
         assert [int(x) for x in got] == [ev_row, sender.now + ev_row]

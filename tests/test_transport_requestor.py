@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from transport_support import BASE_RTT_PS, FIRST_PSN, US, Sender, control_row, make
 
 from openmrc.transport import acks, requestor, timers
 from openmrc.transport.ev_states import GOOD, SKIP
@@ -20,6 +19,7 @@ from openmrc.transport.state import (
     SLOT_INFLIGHT,
     SLOT_LOST,
 )
+from transport_support import BASE_RTT_PS, FIRST_PSN, US, Sender, control_row, make
 
 FULL = 1166
 
@@ -377,7 +377,8 @@ def test_the_ring_holds_one_and_a_half_windows():
 def test_gains_saturate_so_that_no_product_wraps():
     """The largest product is gain x a ring full of bytes x 2^16."""
     for target in ("10us", "1s"):
-        profile = make({"alpha": 64.0, "fi": 64.0, "target_delay": target, "max_cwnd": 8.0}, base_rtt="200us", pmtu="8192B")
+        nscc = {"alpha": 64.0, "fi": 64.0, "target_delay": target, "max_cwnd": 8.0}
+        profile = make(nscc, base_rtt="200us", pmtu="8192B")
         ring_bytes = (profile.ring_mask + 1) * (profile.pmtu_bytes + profile.overhead_bytes + 4)
         assert max(profile.alpha_bytes, profile.fi_bytes) * ring_bytes * 65536 < 1 << 62
 

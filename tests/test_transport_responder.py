@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as hs
-from transport_support import BASE_RTT_PS, FIRST_PSN, US, control_row, count, make, open_state
-from transport_twins import ResponderTwin
 
 from openmrc.limits import NEVER_PS
 from openmrc.packed import pack
@@ -25,6 +23,8 @@ from openmrc.transport.state import (
     ERR_UNEXPECTED,
     QP_ERROR,
 )
+from transport_support import BASE_RTT_PS, FIRST_PSN, US, control_row, count, make, open_state
+from transport_twins import ResponderTwin
 
 SIZE = 1166
 EV = 0xC000
@@ -46,7 +46,14 @@ class Receiver:
         return self.st.rsp[0]
 
     def data(
-        self, n: int, flags: int = 0, *, size: int = SIZE, trimmed: int = 0, marked: bool = False, psn: int | None = None
+        self,
+        n: int,
+        flags: int = 0,
+        *,
+        size: int = SIZE,
+        trimmed: int = 0,
+        marked: bool = False,
+        psn: int | None = None,
     ) -> int:
         psn = (self.first_psn + n) & 0xFFFFFF if psn is None else psn
         return int(responder.on_data(self.st, self.pf, 0, self.now, psn, size, flags, trimmed, marked, EV))
@@ -160,7 +167,11 @@ def test_the_a_bit_a_retransmission_and_a_mark_draw_a_sack_at_once(flags, marked
     row = r.sack(3, flags, marked=marked)
     assert r.received(row) == [3]
     assert int(row["m"]) == (acks.M_SKIP_ONCE if marked else acks.M_NONE)
-    assert (int(row["entropy"]), int(row["tx_stamp"]), int(row["trigger_psn"])) == (EV, 77, (FIRST_PSN + 3) & 0xFFFFFF)
+    assert (int(row["entropy"]), int(row["tx_stamp"]), int(row["trigger_psn"])) == (
+        EV,
+        77,
+        (FIRST_PSN + 3) & 0xFFFFFF,
+    )
 
 
 def test_a_sack_when_cack_passes_a_packet_that_asked():
@@ -296,7 +307,9 @@ def test_an_immediate_without_a_posted_receive_ends_the_qp_after_what_precedes_i
 def test_more_immediates_than_agreed_are_an_unexpected_event():
     r = Receiver()
     for n in range(1, 33):
-        assert r.data(n, FLAG_LAST | FLAG_IMM) == DELIVERED | (DO_SACK if r.rsp["unsacked_bytes"] >= 16384 else 0)
+        assert r.data(n, FLAG_LAST | FLAG_IMM) == DELIVERED | (
+            DO_SACK if r.rsp["unsacked_bytes"] >= 16384 else 0
+        )
         r.sack(n)
     assert r.data(33, FLAG_LAST | FLAG_IMM) == DO_NACK | FAILED
     assert int(r.rsp["error"]) == ERR_UNEXPECTED
@@ -336,11 +349,25 @@ def test_the_ooo_count_saturates_on_the_wire():
     assert int(r.sack(0)["ooo"]) == 0x7FFF
 
 
+SACK_FIELDS = (
+    "kind",
+    "psn",
+    "trigger_psn",
+    "sack_offset",
+    "bitmap",
+    "entropy",
+    "rcvd",
+    "m",
+    "pr",
+    "delayed",
+    "mpr",
+    "path",
+)
 #: what the requestor reads of each kind of answer
 READ = {
-    "sack": ("kind", "psn", "trigger_psn", "sack_offset", "bitmap", "entropy", "tx_stamp", "rcvd", "m", "pr", "delayed", "mpr"),
-    "probe_sack": ("kind", "psn", "trigger_psn", "sack_offset", "bitmap", "rcvd", "m", "pr", "probe_id", "mpr", "path"),
-    "delayed": ("kind", "psn", "trigger_psn", "sack_offset", "bitmap", "entropy", "rcvd", "m", "pr", "delayed", "mpr"),
+    "sack": (*SACK_FIELDS, "tx_stamp"),
+    "probe_sack": (*SACK_FIELDS, "probe_id", "tx_stamp"),
+    "delayed": SACK_FIELDS,
     "ack": ("kind", "psn", "msn", "reason", "path"),
     "nack": ("kind", "psn", "reason", "entropy", "tx_stamp", "path"),
 }

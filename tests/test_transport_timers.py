@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
-from transport_network import Network, Weather
-from transport_support import BASE_RTT_PS, US, Sender, control_row, make
 
 from openmrc.limits import NEVER_PS
 from openmrc.transport import acks, ports, requestor, timers
@@ -18,6 +17,9 @@ from openmrc.transport.state import (
     SLOT_INFLIGHT,
     SLOT_LOST,
 )
+from transport_model import Weather
+from transport_network import Network
+from transport_support import BASE_RTT_PS, US, Sender, control_row, make
 
 TIMEOUT_PS = 1_024_000 << 5
 FOR_EVER = 25
@@ -142,7 +144,7 @@ def test_one_charge_an_interval_whatever_its_cause():
         if int(sender.req["retries"]) > before:
             charged.append(sender.now - start)
     assert int(sender.req["error"]) == ERR_RETRY_EXCEEDED
-    gaps = [(b - a) / TIMEOUT_PS for a, b in zip(charged, charged[1:], strict=False)]
+    gaps = [(b - a) / TIMEOUT_PS for a, b in itertools.pairwise(charged)]
     assert len(charged) == 6  # linear_cnt + exp_cnt, and the one that was too many
     assert all(gap >= 0.99 for gap in gaps)
     assert gaps[-1] >= 1.99  # the intervals of the second half doubled
@@ -198,7 +200,7 @@ def test_a_long_silence_never_leaves_the_tail_probe_in_the_past():
         assert [action for action, _ in fire(sender)] == [timers.T_SEND]
         assert deadline(sender) > sender.now
         times.append(sender.now)
-    gaps = [(b - a) // BASE_RTT_PS for a, b in zip(times, times[1:], strict=False)]
+    gaps = [(b - a) // BASE_RTT_PS for a, b in itertools.pairwise(times)]
     assert gaps[:4] == [4, 8, 16, 32]
     assert gaps[10:] == [2048] * 9
 

@@ -30,7 +30,8 @@ from openmrc.transport.state import (
 )
 
 if TYPE_CHECKING:
-    from transport_network import Direction, Network
+    from transport_model import Direction
+    from transport_network import Network
 
 SLOT_FIELDS = ("state", "ev", "size", "flags")
 C_FIFO, C_GUARD, C_TIMEOUT = (COUNTER_INDEX[f"lost_{name}"] for name in ("fifo", "guard", "timeout"))
@@ -198,8 +199,10 @@ def check_responder(net: Network, d: Direction) -> None:
     assert (int(rsp["unsacked_since_ps"]) < NEVER_PS) == twin.unsacked
     assert int(rsp["unsacked_bytes"]) == twin.unsacked_bytes
     start = d.psn_of(twin.cack + 1)
-    for kind, numbers in ((W_RECEIVED, twin.beyond), (W_ENDS, twin.ends), (W_IMMS, twin.imms), (W_ASKED, twin.asked)):
-        assert bits_of(net.st, net.profile, d.q, kind, start) == sum(1 << (n - twin.cack - 1) for n in numbers)
+    kinds = {W_RECEIVED: twin.beyond, W_ENDS: twin.ends, W_IMMS: twin.imms, W_ASKED: twin.asked}
+    for kind, numbers in kinds.items():
+        expected = sum(1 << (n - twin.cack - 1) for n in numbers)
+        assert bits_of(net.st, net.profile, d.q, kind, start) == expected
 
 
 def check_sack(d: Direction, row: Any, from_start: bool) -> None:
@@ -233,7 +236,8 @@ def check_alive(net: Network, d: Direction) -> None:
     shared = [o for o in net.directions if o is not d and net.st.req[o.q]["cc"] == req["cc"]]
     flying = int(net.st.cc[int(req["cc"])]["inflight"]) > 0
     waiting = any(int(timers.requestor_deadline(net.st, net.pf, o.q, net.now)) < NEVER_PS for o in shared)
-    assert d.verdict in (requestor.WINDOW, requestor.PACED) and flying and waiting, (
+    blocked = d.verdict in (requestor.WINDOW, requestor.PACED)
+    assert all((blocked, flying, waiting)), (
         f"direction {d.q} has unfinished messages, verdict {d.verdict}, and nothing is scheduled"
     )
 

@@ -11,17 +11,13 @@ import heapq
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import transport_checks
-from transport_support import ALL_ROOM, US, control_row, entropy_of, open_state
-from transport_twins import ResponderTwin
 
+import transport_checks
 from openmrc.limits import NEVER_PS
 from openmrc.packed import pack
-from openmrc.psn import psn_diff
 from openmrc.transport import acks, evset, ports, requestor, responder, timers
 from openmrc.transport.settings import Profile
 from openmrc.transport.state import (
@@ -36,110 +32,26 @@ from openmrc.transport.state import (
     QP_ERROR,
     QP_RTS,
 )
+from transport_model import (
+    ARRIVED,
+    FLYING,
+    LOST,
+    REFUSED,
+    TRIMMED,
+    Direction,
+    Message,
+    Packet,
+    Path,
+    Weather,
+)
+from transport_support import ALL_ROOM, US, control_row, entropy_of, open_state
+from transport_twins import ResponderTwin
 
 DATA = 0
 DATA_CLASS = (DATA, CTRL_PROBE, CTRL_EV_PROBE, CTRL_PORT_STATUS)
 PS_PER_BYTE = 80  # 100 Gb/s a port
 REFUSALS = (acks.NACK_NO_BITMAP, acks.NACK_NO_PKT_BUFFER, acks.NACK_NO_RESOURCE, acks.NACK_PSN_OOR_WINDOW)
 GUARD_BYTES = 64  # between the regions of two messages: nobody may write there
-FATES = FLYING, ARRIVED, LOST, TRIMMED, REFUSED = "flying", "arrived", "lost", "trimmed", "refused"
-
-
-@dataclass
-class Weather:
-    """How hostile the network is: probabilities per packet, delays in ps."""
-
-    loss: float = 0.0
-    duplicate: float = 0.0
-    trim: float = 0.0
-    trim_lasthop: float = 0.0
-    corrupt: float = 0.0
-    mark: float = 0.0
-    refuse: float = 0.0
-    fatal: float = 0.0
-    jitter_ps: int = 0
-    control_loss: float = 0.0
-    control_duplicate: float = 0.0
-    control_jitter_ps: int = 0
-    replay: float = 0.0
-    fifo: bool = True  # the data class of one path keeps its order
-
-
-@dataclass
-class Path:
-    delay_ps: int
-    alive: bool = True
-    loss: float = 0.0
-    last_ps: int = 0
-
-
-@dataclass
-class Message:
-    first: int  # number of its first packet; the first packet of the direction is 0
-    packets: int
-    length: int
-    imm: int
-    address: int
-
-
-@dataclass
-class Packet:
-    kind: int
-    q: int
-    end: int  # where it starts
-    entropy: int
-    row: Any = None
-    number: int = 0  # data: packets since the first of the direction
-    transmission: int = 0
-    flags: int = 0
-    size: int = 0
-    stamp: int = 0
-    offset: int = 0
-    length: int = 0
-    trim: int = 0
-    marked: bool = False
-
-
-@dataclass
-class Direction:
-    """What the model knows of one QP direction."""
-
-    q: int
-    src: int
-    dst: int
-    first_psn: int
-    twin: ResponderTwin
-    memory: np.ndarray
-    messages: list[Message] = field(default_factory=list)
-    end: int = 0  # packets posted
-    sent: int = 0  # packets sent at least once
-    fates: list[list[str]] = field(default_factory=list)
-    refused: set[int] = field(default_factory=set)  # arrived and were not taken
-    completed: list[int] = field(default_factory=list)
-    delivered: list[int] = field(default_factory=list)
-    verdict: int = requestor.IDLE
-    failed: bool = False  # one half is in ERROR, as it should be
-    lost: set[int] = field(default_factory=set)  # declared lost at the last check
-    checked: Any = None  # the state that transport_checks saw last, and what it found
-    found: tuple[int, list[int]] = (0, [])
-    checked_responder: Any = None
-
-    def number_of(self, psn: int) -> int:
-        """Return the packet number of a PSN near what has been sent."""
-        return self.sent + psn_diff(psn, self.psn_of(self.sent))
-
-    def psn_of(self, number: int) -> int:
-        return (self.first_psn + number) & 0xFFFFFF
-
-    def message_at(self, number: int) -> int:
-        low, high = 0, len(self.messages) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.messages[middle].first <= number:
-                low = middle
-            else:
-                high = middle - 1
-        return low
 
 
 class Network:
@@ -364,7 +276,9 @@ class Network:
         self._data(d, psn, row, size, position, flags, tx_ps)
         return True
 
-    def _data(self, d: Direction, psn: int, row: int, size: int, position: int, flags: int, tx_ps: int) -> None:
+    def _data(
+        self, d: Direction, psn: int, row: int, size: int, position: int, flags: int, tx_ps: int
+    ) -> None:
         """Compare what the engine sends with the messages posted, and put it on its path."""
         number = d.number_of(psn)
         again = number < d.sent
@@ -380,7 +294,11 @@ class Network:
         expected = requestor.FLAG_FIRST * (number == message.first) | requestor.FLAG_LAST * last
         expected |= requestor.FLAG_IMM * (last and message.imm) | requestor.FLAG_RTX * again
         assert flags & ~requestor.FLAG_ASK == expected
-        wire = self.profile.overhead_bytes + -(-length // 4) * 4 + self.profile.imm_bytes * (last and message.imm)
+        wire = (
+            self.profile.overhead_bytes
+            + -(-length // 4) * 4
+            + self.profile.imm_bytes * (last and message.imm)
+        )
         assert size == wire
         assert (len(d.fates[number]) > 0) == again
         d.fates[number].append(FLYING)
@@ -469,7 +387,9 @@ class Network:
         expected = d.twin.data(p.number, p.size, p.flags, p.trim != 0, p.marked)
         done = d.twin.msn_done
         actions = int(
-            responder.on_data(self.st, self.pf, p.q, self.now, psn, p.size, p.flags, p.trim, p.marked, p.entropy)
+            responder.on_data(
+                self.st, self.pf, p.q, self.now, psn, p.size, p.flags, p.trim, p.marked, p.entropy
+            )
         )
         if expected < 0:  # the half is in ERROR: it only repeats why
             assert actions & ~(responder.DO_ACK | responder.DO_NACK) == 0

@@ -147,7 +147,7 @@ class Sender:
         row = control_row()
         bitmap = 0
         for psn in received:
-            bit = ((psn - cack - offset) & 0xFFFFFF)
+            bit = (psn - cack - offset) & 0xFFFFFF
             assert bit < 64
             bitmap |= 1 << bit
         self.rcvd += 8
@@ -193,5 +193,3 @@ def run_python(code: str, *, jit: bool) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-

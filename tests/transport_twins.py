@@ -156,7 +156,9 @@ class NsccTwin:
     def _set(self, cwnd: Fraction) -> None:
         self.cwnd = max(min(cwnd, self.max_cwnd), self.floor)
 
-    def sack(self, now: int, n: int, marked: bool, rtt: int | None, penalty: int = 0, restore: bool = False) -> None:
+    def sack(
+        self, now: int, n: int, marked: bool, rtt: int | None, penalty: int = 0, restore: bool = False
+    ) -> None:
         """`n` newly acknowledged bytes, already out of `inflight`."""
         self.ignored += n
         self.received += n
@@ -164,14 +166,18 @@ class NsccTwin:
         if penalty > 0:
             if self.saved is None:
                 self.saved = self.cwnd
-            self.cwnd = max(min(self.cwnd, Fraction(self.inflight)) - ((penalty * n) >> 7), Fraction(self.wire_mtu))
+            self.cwnd = max(
+                min(self.cwnd, Fraction(self.inflight)) - ((penalty * n) >> 7), Fraction(self.wire_mtu)
+            )
         elif restore and self.saved is not None:
             self._set(self.saved)
             self.saved = None
         if rtt is None:
             return
         if rtt < self.base_rtt:
-            self.max_cwnd = max(self.initial_cwnd * Fraction(rtt, self.configured_rtt), Fraction(self.wire_mtu))
+            self.max_cwnd = max(
+                self.initial_cwnd * Fraction(rtt, self.configured_rtt), Fraction(self.wire_mtu)
+            )
             self.base_rtt = rtt
             self.cwnd = min(self.cwnd, self.max_cwnd)
         delay = rtt - self.base_rtt
@@ -193,7 +199,11 @@ class NsccTwin:
             self.inc_bytes += self.alpha * n * (self.target - delay)
 
     def _average(self, now: int, delay: int) -> None:
-        weight = min(Fraction(now - self.last_sample, self.base_rtt), Fraction(1)) if self.base_rtt else Fraction(1)
+        weight = (
+            min(Fraction(now - self.last_sample, self.base_rtt), Fraction(1))
+            if self.base_rtt
+            else Fraction(1)
+        )
         self.avg_delay += (delay - self.avg_delay) * weight
         self.last_sample = now
 
@@ -237,7 +247,11 @@ class NsccTwin:
             return False
         handled = False
         over = self.qa_threshold is not None and delay > self.qa_threshold
-        if self.qa_end and (self.trigger_qa or loss or over) and self.achieved < self.max_cwnd / (1 << self.qa_gate):
+        if (
+            self.qa_end
+            and (self.trigger_qa or loss or over)
+            and self.achieved < self.max_cwnd / (1 << self.qa_gate)
+        ):
             target = Fraction(max(self.achieved, self.wire_mtu))
             if not self.letter:  # change 3: never raises
                 target = min(target, self.cwnd)
