@@ -158,7 +158,10 @@ class Oracle:
         self.ecn_on = [sw.ecn and layer != 0 and (layer != 1 or sw.ecn_last_hop) for layer in range(6)]
         self.trim_at = [round(sw.trim_threshold * rtt)] * 6
         self.trim_at[1] = round(sw.trim_threshold_last_hop * rtt)
-        self.capacity, self.control_capacity = round(sw.queue_capacity * rtt), round(sw.control_capacity * rtt)
+        self.capacity, self.control_capacity = (
+            round(sw.queue_capacity * rtt),
+            round(sw.control_capacity * rtt),
+        )
         self.trimmed_line = line_bytes(
             PacketKind.TRIMMED, self.mode, pmtu, tseth=tseth, trim_bytes=sw.trim_bytes
         )
@@ -331,7 +334,7 @@ class Oracle:
             else:
                 state.ready.popleft()
         if state.ready and state.wake <= self.now:
-            state.wake = self.now + self.full_ser
+            state.wake = self.now + self.full_ser * max(1, self.sc.sim.nic_queue_packets // 2)
             self.at(state.wake, NIC, nic)
 
     def _send_data(self, nic: int, q: int, psn: int, row: int, size: int, position: int) -> int:
@@ -353,7 +356,9 @@ class Oracle:
     def _answer(self, q: int, reverse: bool, row: Any) -> None:
         """Queue a control packet that the current event has produced."""
         path = int(row["path"])
-        packet = Packet(q, reverse, int(row["kind"]), self.free_slots.pop(), path >> 16, path & 0x1FFF, row=row)
+        packet = Packet(
+            q, reverse, int(row["kind"]), self.free_slots.pop(), path >> 16, path & 0x1FFF, row=row
+        )
         packet.line = line_bytes(KINDS[packet.kind], self.mode)
         self.outbox.append(packet)
 
@@ -572,7 +577,9 @@ class Oracle:
                 return
         p.hop += 1
         if self.sc.switch.cut_through and layer != 1:
-            arrive += min(self.sc.switch.trim_bytes * (self.mult[layer] * state.rate_mult >> 16) >> 16, ser) - ser
+            arrive += (
+                min(self.sc.switch.trim_bytes * (self.mult[layer] * state.rate_mult >> 16) >> 16, ser) - ser
+            )
         self.at(arrive + self.after[layer], PACKET, p.q, p)
 
     # --- faults ------------------------------------------------------------------------------
@@ -640,9 +647,7 @@ class Oracle:
             self.plane_bytes[p.plane] += p.payload
         if actions & responder.DO_SACK:
             row = new_row()
-            responder.write_sack(
-                self.st, self.pf, q, p.seq, carried, p.marked, p.entropy, p.stamp, row
-            )
+            responder.write_sack(self.st, self.pf, q, p.seq, carried, p.marked, p.entropy, p.stamp, row)
             self._answer(q, True, row)
         if actions & responder.DO_ACK:
             self._acknowledge(q)
@@ -718,7 +723,14 @@ class Oracle:
             return
         row, probe = new_row(), p.row
         responder.write_probe_sack(
-            self.st, self.pf, p.q, int(probe["probe_id"]), p.marked, int(probe["path"]), int(probe["tx_stamp"]), row
+            self.st,
+            self.pf,
+            p.q,
+            int(probe["probe_id"]),
+            p.marked,
+            int(probe["path"]),
+            int(probe["tx_stamp"]),
+            row,
         )
         self._answer(p.q, True, row)
         self._acknowledge(p.q)

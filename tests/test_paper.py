@@ -9,8 +9,9 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import openmrc
 import pytest
+
+import openmrc
 
 PAPER = Path(__file__).parent.parent / "examples" / "paper"
 CEILING_GBPS = 768.84

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import openmrc
 import pytest
+
+import openmrc
 
 FABRIC = {"nics": 256, "planes": 8, "nic_rate": "800Gbps", "hosts_per_t0": 32, "uplinks_per_t0": 64}
 LINK = "p3/t0.0-t1.5"
@@ -30,7 +31,8 @@ def assert_all_delivered(result: openmrc.Result) -> None:
 @pytest.mark.parametrize("ev_count", [256, 128, 32])
 def test_a_cut_link_is_left_within_three_rtts(ev_count: int) -> None:
     result = run(
-        {"kind": "down", "element": LINK, "at": "60us", "for": "40us"}, overrides={"transport.ev_count": ev_count}
+        {"kind": "down", "element": LINK, "at": "60us", "for": "40us"},
+        overrides={"transport.ev_count": ev_count},
     )
     fault = result.summary["faults"][0]
     assert fault["qps_affected"] > 0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import openmrc
 import pytest
+
+import openmrc
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -45,5 +46,7 @@ def test_incast_127_to_1() -> None:
 
 def test_incast_by_the_letter_needs_more_retransmissions() -> None:
     ours = openmrc.run(EXAMPLES / "incast-128.toml").summary
-    letter = openmrc.run(EXAMPLES / "incast-128.toml", overrides={"transport.nscc.profile": "uet-1.0-nscc"}).summary
+    letter = openmrc.run(
+        EXAMPLES / "incast-128.toml", overrides={"transport.nscc.profile": "uet-1.0-nscc"}
+    ).summary
     assert letter["counters"]["retransmitted"] > 2 * ours["counters"]["retransmitted"]

@@ -134,9 +134,10 @@ def refuse_if_too_large(prepared: Plan) -> None:
     if prepared.memory_bytes > available:
         qps = len(prepared.graph.qp_src)
         raise DoesNotFitError(
-            f"this needs about {format_size(prepared.memory_bytes)} of memory and {format_size(available)} are "
-            f"available: {qps} QPs of {format_size(prepared.memory_bytes / max(qps, 1))} each; use fewer NICs or "
-            f"QPs, or a smaller transport.ev_count or transport.nscc.max_cwnd"
+            f"this needs about {format_size(prepared.memory_bytes)} of memory and "
+            f"{format_size(available)} are available: {qps} QPs of "
+            f"{format_size(prepared.memory_bytes / max(qps, 1))} each; use fewer NICs or QPs, or a smaller "
+            f"transport.ev_count or transport.nscc.max_cwnd"
         )
 
 
@@ -194,7 +195,9 @@ def collect(simulation: Simulation, command: str, interrupted: bool, built_s: fl
     from openmrc.sim.layout import I
 
     m = simulation.model
-    best = ideal(m.graph, m.topology, packet_cost(m.scenario.transport), cut_through=m.scenario.switch.cut_through)
+    best = ideal(
+        m.graph, m.topology, packet_cost(m.scenario.transport), cut_through=m.scenario.switch.cut_through
+    )
     columns = outcome.flows(m, best.flow_ps)
     done = columns["status"] == "ok"
     complete = bool(done.all()) and not interrupted
@@ -246,6 +249,6 @@ def collect(simulation: Simulation, command: str, interrupted: bool, built_s: fl
             "port_model": m.scenario.sim.port_model,
         },
         "settings": m.scenario.model_dump(mode="json", by_alias=True, exclude={"traffic", "fault"}),
-        "notes": outcome.notes(m) + [f"ideal limited by {best.limited_by}"],
+        "notes": [*outcome.notes(m), f"ideal limited by {best.limited_by}"],
     }
     return Result(summary, pa.table(columns), pa.table(outcome.timeline(m)))

@@ -59,5 +59,5 @@ class SimSettings(BaseModel):
         description="Width of a timeline bin; unset: starts at 1 us and doubles to keep at most 2048 bins.",
     )
     nic_queue_packets: int = Field(
-        2, ge=1, le=16, description="A NIC port has room while fewer full packets than this wait in it."
+        4, ge=1, le=16, description="A NIC port has room while fewer full packets than this wait in it."
     )

@@ -47,6 +47,7 @@ MAX_BUCKETS_LOG2 = 18
 FIRST_BIN_PS = PS_PER_US
 MAX_BINS = 2048
 MAX_SQ_DEPTH = 64
+RETURN_GAP_RTTS = 4  # less than the probes of a condemned EV take, more than a turn of the rotation
 PREFETCH_FROM_BYTES = 1 << 20  # measured: it pays when state is well beyond the second-level cache
 
 
@@ -98,7 +99,9 @@ def base_rtt_ps(scenario: Scenario, topology: Topology) -> int:
     if scenario.transport.base_rtt is not None:
         return scenario.transport.base_rtt
     kinds = sizes.PacketKind
-    data = sizes.line_bytes(kinds.DATA, _mode(scenario), scenario.transport.pmtu, tseth=scenario.transport.tseth)
+    data = sizes.line_bytes(
+        kinds.DATA, _mode(scenario), scenario.transport.pmtu, tseth=scenario.transport.tseth
+    )
     return topology.base_rtt_ps(data, sizes.line_bytes(kinds.SACK, _mode(scenario)))
 
 
@@ -180,7 +183,9 @@ def _layer_table(scenario: Scenario, topology: Topology, rtt: int) -> np.ndarray
         table[layer, lay.L_DELAY] = topology.layer_delay_ps[layer]
         table[layer, lay.L_ECN_LOW] = round(switch.ecn_low * rtt)
         table[layer, lay.L_ECN_HIGH] = round(switch.ecn_high * rtt)
-        table[layer, lay.L_TRIM] = round((switch.trim_threshold_last_hop if last else switch.trim_threshold) * rtt)
+        table[layer, lay.L_TRIM] = round(
+            (switch.trim_threshold_last_hop if last else switch.trim_threshold) * rtt
+        )
         table[layer, lay.L_CAPACITY] = round(switch.queue_capacity * rtt)
         table[layer, lay.L_CONTROL_CAPACITY] = round(switch.control_capacity * rtt)
         table[layer, lay.L_AFTER] = after
@@ -323,6 +328,8 @@ def _config(p: Plan, buckets: int, shift: int, full_ser_ps: int, affected: int) 
         nic_latency_ps=p.topology.nic_latency_ps,
         switch_latency_ps=p.topology.switch_latency_ps,
         room_ps=full_ser_ps * scenario.sim.nic_queue_packets,
+        wake_ps=full_ser_ps * max(1, scenario.sim.nic_queue_packets // 2),
+        return_gap_ps=RETURN_GAP_RTTS * p.base_rtt_ps,
         full_ser_ps=full_ser_ps,
         data_line_overhead=sizes.line_bytes(kinds.DATA, mode, pmtu, tseth=tseth) - pmtu,
         data_ip_overhead=data_overhead_bytes(scenario),

@@ -54,7 +54,12 @@ from openmrc.sim.packets import draw_name, drop, ecn_marks, is_strict, line_byte
 from openmrc.sim.trace import trace_hop
 from openmrc.sim.wheel import push
 
-HOPS_DATA, HOPS_CONTROL, TRIMMED_COUNT, MARKED_COUNT = I["hops_data"], I["hops_control"], I["trimmed"], I["marked"]
+HOPS_DATA, HOPS_CONTROL, TRIMMED_COUNT, MARKED_COUNT = (
+    I["hops_data"],
+    I["hops_control"],
+    I["trimmed"],
+    I["marked"],
+)
 QUEUED_FREE, N_QUEUED_FREE, OVERFLOW = I["queued_free"], I["n_queued_free"], I["overflow"]
 
 
@@ -121,7 +126,9 @@ def enqueue_exact(sm, cfg, q, w1, link, layer, hop, hops, now, tx_ps):
     control = w1 & P_CONTROL
     strict = is_strict(w1)
     if not strict:
-        backlog = _queued_ps(sm, fault, np.int64(row["data_bytes"]), np.int64(row["data_until_ps"]), layer, now)
+        backlog = _queued_ps(
+            sm, fault, np.int64(row["data_bytes"]), np.int64(row["data_until_ps"]), layer, now
+        )
         whole = (w1 >> P_TRIM_SHIFT) & 3 == P_WHOLE
         if control == 0 and hop > 0 and backlog > sm.layer[layer, L_TRIM] and cfg.trim_on and whole:
             w1 |= (P_TRIMMED_LASTHOP if hop == hops - 1 else P_TRIMMED) << P_TRIM_SHIFT
@@ -189,7 +196,9 @@ def _serve(sm, cfg, q, w1, link, layer, hop, hops, now, tx_ps):
         trace_hop(sm, cfg, q, w1, now)
     if fault >= 0:
         arrive = leave + sm.layer[layer, L_DELAY] + extra
-        fate, reason = cross(sm, cfg, fault, link, q, draw_name(w1), now, arrive, line_bytes, control == 0, tx_ps)
+        fate, reason = cross(
+            sm, cfg, fault, link, q, draw_name(w1), now, arrive, line_bytes, control == 0, tx_ps
+        )
         whole = (w1 >> P_TRIM_SHIFT) & 3 == P_WHOLE and control == 0
         if fate == LOST or (fate == DAMAGED and not whole):
             drop(sm, w1, reason)

@@ -50,6 +50,13 @@ def _down_while_crossing(sm, slot, from_ps, to_ps):
     return np.int64(-1)
 
 
+@inline_kernel
+def stay_ps(row):
+    """Return the time from the first loss of the present stay on an element to the last packet sent there."""
+    first = np.int64(row["first_drop_ps"])
+    return np.int64(0) if first < 0 else max(np.int64(row["last_tx_ps"]) - first, 0)
+
+
 @kernel
 def _note_affected(sm, cfg, fault, q, tx_ps, now, lost):
     """Record that a data packet of `q`, sent at `tx_ps`, met this fault on its way."""
@@ -67,10 +74,17 @@ def _note_affected(sm, cfg, fault, q, tx_ps, now, lost):
             row["key"] = key
             row["first_drop_ps"] = -1
             row["last_tx_ps"] = -1
+            row["first_left_ps"] = -1
             break
         at = (at + 1) & cfg.affected_mask
     row = sm.affected[at]
-    if tx_ps > np.int64(row["last_tx_ps"]):
+    last_ps = np.int64(row["last_tx_ps"])
+    if last_ps >= 0 and tx_ps - last_ps > cfg.return_gap_ps:  # it had left, and probes brought it back
+        row["worst_ps"] = max(np.int64(row["worst_ps"]), stay_ps(row))
+        row["first_drop_ps"] = -1
+        if np.int64(row["first_left_ps"]) < 0:
+            row["first_left_ps"] = last_ps
+    if tx_ps > last_ps:
         row["last_tx_ps"] = tx_ps
     if lost:
         row["drops"] = np.int64(row["drops"]) + 1

@@ -34,7 +34,15 @@ FAR_PS = 1 << 30  # events further away wait in the heap: 1.07 ms, well under th
 
 # --- rows ----------------------------------------------------------------------------------
 #: One output port: two clocks. Backlog = free - now; nothing else is needed in the fast model.
-PORT = np.dtype([("data_free_ps", "i8"), ("control_free_ps", "i8"), ("fault", "i4"), ("reserved", "i4"), ("reserved2", "i8")])
+PORT = np.dtype(
+    [
+        ("data_free_ps", "i8"),
+        ("control_free_ps", "i8"),
+        ("fault", "i4"),
+        ("reserved", "i4"),
+        ("reserved2", "i8"),
+    ]
+)
 
 #: The queues of one output port in the exact model: packets that wait, and until when the packet in
 #: service of each class occupies the line.
@@ -91,7 +99,16 @@ LINKAGE = np.dtype(
 )
 
 #: One (fault, QP): who used a faulted element, and until when.
-AFFECTED = np.dtype([("key", "i8"), ("first_drop_ps", "i8"), ("last_tx_ps", "i8"), ("drops", "i8")])
+AFFECTED = np.dtype(
+    [
+        ("key", "i8"),
+        ("first_drop_ps", "i8"),  # in the present stay: from a return to the next leaving
+        ("last_tx_ps", "i8"),
+        ("first_left_ps", "i8"),  # last packet of the first stay
+        ("worst_ps", "i8"),  # longest time from a stay's first loss to its last packet
+        ("drops", "i8"),
+    ]
+)
 
 #: One packet at one vantage point, see `openmrc.sim.trace`. What is behind `q` only a sent data packet has.
 TRACE = np.dtype(
@@ -177,6 +194,8 @@ class Config(NamedTuple):
     nic_latency_ps: int
     switch_latency_ps: int
     room_ps: int  # a NIC port has room below this backlog
+    wake_ps: int  # a NIC with more to send is woken after this
+    return_gap_ps: int  # a QP silent on an element for so long had left it and has come back
     full_ser_ps: int
     data_line_overhead: int  # line bytes of a data packet beyond its padded payload
     data_ip_overhead: int

@@ -73,7 +73,19 @@ CONTROL_USED, AFFECTED_USED, N_QUEUED_FREE = I["control_used"], I["affected_used
 C_RTX = COUNTER_INDEX["retransmitted"]
 
 # why run_slice() returned
-R_SLICE, R_DONE, R_UNTIL, R_IDLE, R_GROW_SORT, R_GROW_CHUNKS, R_FOLD_BINS, R_GROW_CONTROL, R_AFFECTED, R_GROW_QUEUED, R_TRACE = range(11)
+(
+    R_SLICE,
+    R_DONE,
+    R_UNTIL,
+    R_IDLE,
+    R_GROW_SORT,
+    R_GROW_CHUNKS,
+    R_FOLD_BINS,
+    R_GROW_CONTROL,
+    R_AFFECTED,
+    R_GROW_QUEUED,
+    R_TRACE,
+) = range(11)
 
 
 @kernel

@@ -1,7 +1,7 @@
 """The NIC of the simulator: which QP sends next, on which port, and what it sends back.
 
 A port has room while its backlog is below `room_ps`. A pump fills all ports that have room, QPs in
-turn, and asks to be woken one packet time later while there is more to send: one wake-up serves all
+turn, and asks to be woken after half of that room while there is more to send: one wake-up serves all
 planes, and no port runs dry in between.
 """
 
@@ -162,7 +162,7 @@ def pump(sm, st, pf, cfg, fp, nic_id, now):
         else:
             _unready(sm, nic, q)
     if np.int64(nic["n_ready"]) > 0:
-        wake = now + cfg.full_ser_ps
+        wake = now + cfg.wake_ps
         if np.int64(nic["wake_ps"]) <= now:
             nic["wake_ps"] = wake
             push(sm, cfg, wake, (E_NIC << KIND_SHIFT) | nic_id, np.int64(0))
@@ -208,7 +208,16 @@ def send_control(sm, cfg, fp, n, now):
     if reverse:
         w1 |= REVERSE
     enqueue(
-        sm, cfg, q, w1, nic_up_link(fp, nic_id, plane), np.int64(0), np.int64(0), np.int64(route["hops"]), now, now
+        sm,
+        cfg,
+        q,
+        w1,
+        nic_up_link(fp, nic_id, plane),
+        np.int64(0),
+        np.int64(0),
+        np.int64(route["hops"]),
+        now,
+        now,
     )
 
 
@@ -254,4 +263,3 @@ def arm_responder(sm, st, pf, cfg, q, now):
     if due < np.int64(sm.linkage[q]["rsp_timer_ps"]):
         sm.linkage[q]["rsp_timer_ps"] = due
         push(sm, cfg, due, (E_RSP_TIMER << KIND_SHIFT) | q, np.int64(0))
-

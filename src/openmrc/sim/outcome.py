@@ -130,9 +130,7 @@ def counters(model: Model) -> dict[str, Any]:
     block["trimmed"] = int(s[I["trimmed"]])
     block["ecn_marked"] = int(s[I["marked"]])
     block["probes"] = c["probes"] + c["ev_probes"]
-    block["dropped"] = {
-        name: int(n) for name, n in zip(lay.DROP_REASONS, model.sim.drops, strict=True) if n
-    }
+    block["dropped"] = {name: int(n) for name, n in zip(lay.DROP_REASONS, model.sim.drops, strict=True) if n}
     block |= {name: n for name, n in c.items() if name not in block and name not in in_paths}
     return block
 
@@ -164,8 +162,10 @@ def faults(model: Model) -> list[dict[str, Any]]:
         if info.at_ps > now:
             continue
         mine = rows[of_fault == info.id]
-        dropped = mine[mine["first_drop_ps"] >= 0]
-        leaving = (dropped["last_tx_ps"] - dropped["first_drop_ps"]).max(initial=0)
+        dropped = mine[mine["drops"] > 0]
+        stay = np.where(mine["first_drop_ps"] < 0, 0, mine["last_tx_ps"] - mine["first_drop_ps"])
+        leaving = np.maximum(stay, mine["worst_ps"]).max(initial=0)
+        left = np.where(mine["first_left_ps"] < 0, mine["last_tx_ps"], mine["first_left_ps"])
         back = int(model.sim.fault_back_ps[info.id])
         found.append(
             {
@@ -174,8 +174,8 @@ def faults(model: Model) -> list[dict[str, Any]]:
                 "element": info.element,
                 "at_us": us(info.at_ps),
                 "end_us": us(info.end_ps) if info.end_ps <= now else None,
-                "first_left_us": us(int(mine["last_tx_ps"].min())) if len(mine) else None,
-                "last_left_us": us(int(mine["last_tx_ps"].max())) if len(mine) else None,
+                "first_left_us": us(int(left.min())) if len(mine) else None,
+                "last_left_us": us(int(left.max())) if len(mine) else None,
                 "worst_leave_rtts": max(int(leaving), 0) / model.base_rtt_ps if len(dropped) else None,
                 "qps_affected": len(mine),
                 "packets_lost": int(model.sim.fault_lost[info.id]),
@@ -233,8 +233,7 @@ def notes(model: Model) -> list[str]:
     errors = int((model.state.req["state"] == QP_ERROR).sum())
     if errors:
         found.append(f"{errors} QPs ended in ERROR")
-    waiting = int(((model.sim.flow_start[model.graph.messages] < 0)).sum())
+    waiting = int((model.sim.flow_start[model.graph.messages] < 0).sum())
     if waiting:
         found.append(f"{waiting} messages were never released: what they wait for did not happen")
     return found
-

@@ -45,7 +45,12 @@ from openmrc.sim.packets import draw_name, drop, ecn_marks, is_strict, line_byte
 from openmrc.sim.trace import trace_hop
 from openmrc.sim.wheel import push
 
-HOPS_DATA, HOPS_CONTROL, TRIMMED_COUNT, MARKED_COUNT = I["hops_data"], I["hops_control"], I["trimmed"], I["marked"]
+HOPS_DATA, HOPS_CONTROL, TRIMMED_COUNT, MARKED_COUNT = (
+    I["hops_data"],
+    I["hops_control"],
+    I["trimmed"],
+    I["marked"],
+)
 BIN_PEAK, CONTROL_FREE, CONTROL_USED = I["bin_peak"], I["control_free"], I["control_used"]
 TRIM_FIELD = 3 << P_TRIM_SHIFT
 
@@ -107,7 +112,9 @@ def enqueue(sm, cfg, q, w1, link, layer, hop, hops, now, tx_ps):
     if not strict:
         backlog = max(np.int64(port["data_free_ps"]) - now, 0)
         if fault >= 0:
-            backlog = (backlog << 16) // factor  # thresholds are bytes: a slow link holds fewer in the same time
+            backlog = (
+                backlog << 16
+            ) // factor  # thresholds are bytes: a slow link holds fewer in the same time
         if control == 0:
             if hop > 0 and backlog > sm.layer[layer, L_TRIM] and cfg.trim_on and trim == P_WHOLE:
                 trim = P_TRIMMED_LASTHOP if hop == hops - 1 else P_TRIMMED
@@ -144,7 +151,9 @@ def enqueue(sm, cfg, q, w1, link, layer, hop, hops, now, tx_ps):
     leave = start + ser
     if fault >= 0:
         arrive = leave + sm.layer[layer, L_DELAY] + extra
-        fate, reason = cross(sm, cfg, fault, link, q, draw_name(w1), start, arrive, line_bytes, control == 0, tx_ps)
+        fate, reason = cross(
+            sm, cfg, fault, link, q, draw_name(w1), start, arrive, line_bytes, control == 0, tx_ps
+        )
         if fate == LOST:
             drop(sm, w1, reason)
             return
@@ -165,7 +174,9 @@ def forward(sm, st, pf, cfg, fp, q, w1, now):
     hop = (w1 >> HOP_SHIFT) & HOP_MASK
     link, hops = link_of_hop(sm, cfg, fp, q, w1, hop)
     if cfg.ecmp and hop == 1 and hops > 2:
-        uplink = hashed_uplink(sm, cfg, fp, sm.route[q], w1, link - path_uplink_of((w1 >> PATH_SHIFT) & PATH_MASK), now)
+        uplink = hashed_uplink(
+            sm, cfg, fp, sm.route[q], w1, link - path_uplink_of((w1 >> PATH_SHIFT) & PATH_MASK), now
+        )
         if uplink < 0:
             drop(sm, w1, D_NO_PATH)
             return

@@ -80,7 +80,9 @@ class Simulation:
         until = m.scenario.sim.until or MAX_TIME_PS
         wall, cpu = time.perf_counter(), time.process_time()
         before = int(m.sim.s[I["events_done"]])
-        self.reason = int(run_slice(m.sim, m.state, m.profile, m.config, m.fabric, self._events_per_slice, until))
+        self.reason = int(
+            run_slice(m.sim, m.state, m.profile, m.config, m.fabric, self._events_per_slice, until)
+        )
         elapsed = time.perf_counter() - wall
         self.wall_s += elapsed
         self.cpu_s += time.process_time() - cpu

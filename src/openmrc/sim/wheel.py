@@ -14,7 +14,13 @@ from openmrc.jit import inline_kernel, kernel, prefetch
 from openmrc.sim.layout import CHUNK, FAR_PS, ID_MASK, KIND_SHIFT, PUSHES, I
 
 NOW, BUCKET, CUR, END, SWEPT = I["now_ps"], I["bucket"], I["cur"], I["end"], I["swept"]
-EVENTS, FREE, N_FREE, FAR, OVERFLOW = I["events"], I["free_chunk"], I["n_free_chunks"], I["far"], I["overflow"]
+EVENTS, FREE, N_FREE, FAR, OVERFLOW = (
+    I["events"],
+    I["free_chunk"],
+    I["n_free_chunks"],
+    I["far"],
+    I["overflow"],
+)
 WAITING = I["waiting"]
 INSERTION_LIMIT = 24
 DIGITS = 256
@@ -31,7 +37,9 @@ def _insert_now(sm, w0, w1):
     if at >= sm.sort.shape[1]:
         s[OVERFLOW] = 1
         return
-    while at > cur and (sm.sort[0, at - 1, 0] > w0 or (sm.sort[0, at - 1, 0] == w0 and sm.sort[0, at - 1, 1] > w1)):
+    while at > cur and (
+        sm.sort[0, at - 1, 0] > w0 or (sm.sort[0, at - 1, 0] == w0 and sm.sort[0, at - 1, 1] > w1)
+    ):
         sm.sort[0, at, 0] = sm.sort[0, at - 1, 0]
         sm.sort[0, at, 1] = sm.sort[0, at - 1, 1]
         at -= 1

@@ -241,14 +241,22 @@ def _trigger(st, pf, q, now, sack):
             row = find_entropy(st, q, entropy)
         slot = st.ring[q, psn & pf.ring_mask]
         kept = np.int64(slot["count"]) > 1 and psn_diff(np.int64(req["next_psn"]), psn) <= pf.ring_mask + 1
-        if kept and row >= 0 and not current and st.ev[q, row]["state"] == ASSUMED_BAD and sack["delayed"] == 0:
+        if (
+            kept
+            and row >= 0
+            and not current
+            and st.ev[q, row]["state"] == ASSUMED_BAD
+            and sack["delayed"] == 0
+        ):
             _exonerate(st, pf, q, row, now)  # the original of a packet since repaired
         return row, rtt, size, gap
     slot = st.ring[q, psn & pf.ring_mask]
     if slot["state"] == SLOT_INFLIGHT:
         if current and sack["delayed"] == 0 and np.int64(slot["count"]) <= 2:
             rtt = now - np.int64(slot["tx_ps"])
-        if not current and sack["delayed"] == 0 and np.int64(slot["count"]) > 1:  # the original of a packet sent again
+        if (
+            not current and sack["delayed"] == 0 and np.int64(slot["count"]) > 1
+        ):  # the original of a packet sent again
             row = find_entropy(st, q, entropy)
             _exonerate(st, pf, q, row, now)
     word = (psn & pf.ring_mask) >> 6
@@ -291,7 +299,9 @@ def on_sack(st, pf, q, now, sack, penalty, restore):
     n = np.int64(0)
     gap = False
     if is_probe_answer:
-        probe_row, probe_tx_ps = on_probe_answer(st, pf, q, now, np.int64(sack["probe_id"]), sack["m"] == M_SKIP_ONCE)
+        probe_row, probe_tx_ps = on_probe_answer(
+            st, pf, q, now, np.int64(sack["probe_id"]), sack["m"] == M_SKIP_ONCE
+        )
     else:
         row, rtt, n, gap = _trigger(st, pf, q, now, sack)
     if psn_diff(cack, np.int64(req["una_psn"])) >= 0:

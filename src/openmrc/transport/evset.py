@@ -12,7 +12,6 @@ from openmrc.jit import inline_kernel, kernel
 from openmrc.limits import NEVER_PS
 from openmrc.transport.ev_states import (
     ASSUMED_BAD,
-    DENIED,
     GOOD,
     LOST,
     PASS_OVER,

@@ -51,7 +51,9 @@ def declare_lost(st, pf, q, psn, now, counter):
     on_loss(pf, st.cc[np.int64(st.req[q]["cc"])], size)
     st.count[counter] += 1
     row = np.int64(slot["ev"])
-    if (standby_planes(st.req[q]) >> np.int64(st.ev[q, row]["plane"])) & 1:  # a dead port is not the EV's fault
+    if (
+        standby_planes(st.req[q]) >> np.int64(st.ev[q, row]["plane"])
+    ) & 1:  # a dead port is not the EV's fault
         apply_event(st, pf, q, row, LOST, now)
 
 

@@ -40,8 +40,12 @@ class NsccSettings(BaseModel):
     fi: float = Field(5.0, ge=0, le=64, description="Fair increase, in MTU x a.")
     fi_scale: float = Field(0.25, ge=0, le=4, description="Fast increase: bytes per byte acknowledged, x a.")
     eta: float = Field(0.15, ge=0, le=16, description="Increase once per adjustment period, in MTU x a.")
-    alpha: float = Field(4.0, ge=0, le=64, description="Gain of the proportional increase (x a x b x MTU / target).")
-    adjust_bytes: int = Field(8, ge=1, le=256, description="Increases are applied after this many MTU acknowledged.")
+    alpha: float = Field(
+        4.0, ge=0, le=64, description="Gain of the proportional increase (x a x b x MTU / target)."
+    )
+    adjust_bytes: int = Field(
+        8, ge=1, le=256, description="Increases are applied after this many MTU acknowledged."
+    )
     adjust_period: float = Field(1.0, gt=0, le=64, description="... and at least this often, in base RTTs.")
     qa_gate: int = Field(3, ge=0, le=16, description="Quick adapt only if achieved < max_cwnd / 2^qa_gate.")
     qa_threshold: DurationPs | None = Field(
@@ -53,7 +57,9 @@ class NsccSettings(BaseModel):
     min_cwnd: float | None = Field(
         None, gt=0, le=16, description="Change 2: floor of the window in MTU; below 1 packets are paced."
     )
-    qa_never_raises: bool | None = Field(None, description="Change 3: quick adapt only ever lowers the window.")
+    qa_never_raises: bool | None = Field(
+        None, description="Change 3: quick adapt only ever lowers the window."
+    )
     nack_must_match: bool | None = Field(
         None, description="Change 4: a NACK that matches no transmission in flight changes nothing."
     )
@@ -69,7 +75,8 @@ class TransportSettings(BaseModel):
 
     mode: Literal["srv6", "stev", "ecmp"] = Field(
         "srv6",
-        description="Forwarding: source-routed by SRv6 uSIDs, by the fields of a structured EV, or hashed by switches.",
+        description="Forwarding: source-routed by SRv6 uSIDs, by the fields of a structured EV, or hashed by "
+        "switches.",
     )
     pmtu: SizeBytes = Field(4096, description="Payload bytes of a full packet: 1024, 2048, 4096 or 8192 B.")
     tseth: bool = Field(True, description="Data packets carry a transmit timestamp (TSETH).")
@@ -85,7 +92,9 @@ class TransportSettings(BaseModel):
         le=1,
         description="Share of the active set that is never condemned: beyond it loss is not the path's.",
     )
-    recover_probes: int = Field(3, ge=1, le=7, description="Probes in a row that bring an ASSUMED_BAD EV back.")
+    recover_probes: int = Field(
+        3, ge=1, le=7, description="Probes in a row that bring an ASSUMED_BAD EV back."
+    )
     probe_cap: DurationPs = Field(100_000_000_000, description="Longest interval between probes of a bad EV.")
     mpr: int = Field(8, ge=1, le=MAX_MPR, description="Responder window in units of 128 PSNs.")
     sack_bytes: SizeBytes = Field(16384, description="A SACK is sent after this many bytes.")
@@ -96,7 +105,9 @@ class TransportSettings(BaseModel):
     loss_fifo: bool = Field(True, description="Loss rule (a): a later packet of the same EV arrived.")
     loss_guard: bool = Field(True, description="Loss rule (b): much later packets of other EVs arrived.")
     guard_deviations: int = Field(4, ge=0, le=64, description="RTT deviations added to the guard times.")
-    exact_bitmap: bool = Field(True, description="The peer's SACK bitmaps are exact snapshots (agreed at setup).")
+    exact_bitmap: bool = Field(
+        True, description="The peer's SACK bitmaps are exact snapshots (agreed at setup)."
+    )
     skip_on_ecn: bool = Field(True, description="A marked packet's EV skips one turn.")
     tail_probe: bool = Field(True, description="Probe on another plane after 2 smoothed RTTs of silence.")
     timeout_exponent: int = Field(7, ge=0, le=24, description="Local ACK timeout = 1.024 us x 2^n.")
@@ -213,8 +224,8 @@ def make_profile(
     window = settings.mpr * MPR_UNIT
     if ring > 1 << 15:
         raise InputError(
-            f"transport.nscc.max_cwnd: a window of {max_cwnd} B needs {ring} packets in flight; the limit is 32768; "
-            f"lower max_cwnd or raise transport.pmtu"
+            f"transport.nscc.max_cwnd: a window of {max_cwnd} B needs {ring} packets in flight; the limit is "
+            f"32768; lower max_cwnd or raise transport.pmtu"
         )
 
     def choose(value: bool | None) -> int:

@@ -244,7 +244,9 @@ CONTROL = row_dtype(
         ("mask", "i1"),  # port status mask as int8 bits
     ]
 )
-(CTRL_NONE, CTRL_SACK, CTRL_ACK, CTRL_NACK, CTRL_PROBE, CTRL_PORT_STATUS, CTRL_EV_PROBE, CTRL_RESPONSE) = range(8)
+(CTRL_NONE, CTRL_SACK, CTRL_ACK, CTRL_NACK, CTRL_PROBE, CTRL_PORT_STATUS, CTRL_EV_PROBE, CTRL_RESPONSE) = (
+    range(8)
+)
 
 #: counters of the engine, one array per driver
 COUNTERS = (
@@ -331,7 +333,9 @@ def row_bytes(profile: Profile, ev_rows: int, planes: int, sq_depth: int) -> int
     )
 
 
-def allocate(profile: Profile, qps: int, ev_rows: int, planes: int, sq_depth: int, controllers: int = 0) -> State:
+def allocate(
+    profile: Profile, qps: int, ev_rows: int, planes: int, sq_depth: int, controllers: int = 0
+) -> State:
     """Return zeroed arrays for `qps` directions; `sq_depth` is a power of two."""
     assert sq_depth & (sq_depth - 1) == 0, "the send queue's depth is a power of two"
     ring = profile.ring_mask + 1
@@ -353,7 +357,9 @@ def allocate(profile: Profile, qps: int, ev_rows: int, planes: int, sq_depth: in
     return pack(state)
 
 
-def open_directions(state: State, profile: Profile, first_psn: np.ndarray, planes: int, cc_row: np.ndarray) -> None:
+def open_directions(
+    state: State, profile: Profile, first_psn: np.ndarray, planes: int, cc_row: np.ndarray
+) -> None:
     """Bring every direction to RTS: windows open, nothing sent, all ports up.
 
     `first_psn` and `cc_row` have one entry per direction. EV rows are filled by
