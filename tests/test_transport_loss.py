@@ -99,6 +99,17 @@ def test_fifo_an_older_sack_is_no_evidence():
     assert lost(sender) == [0]
 
 
+def test_fifo_an_older_probe_answer_convicts_only_by_its_own_probe():
+    """What newer SACKs told had not arrived when the answer was made."""
+    sender = sender_with(8, **QUIET)
+    first = sender.sent[0]["psn"]
+    sender.sack(sender.sent[6], first, offset=66, rcvd=100)  # 6 took the EV of 2; 2 is not in view
+    probe_answer(sender, 1, sender.now, 0, rcvd=50)
+    assert lost(sender) == [3, 7]  # those on EV 1, where the probe went
+    probe_answer(sender, 0, sender.now, 0, rcvd=101)
+    assert lost(sender) == [1, 2, 3, 5, 7]
+
+
 def test_fifo_orders_sacks_across_the_wrap_of_rcvd_bytes():
     sender = sender_with(8, **QUIET)
     report(sender, [1, 2, 3], rcvd=0xFFFFFE)

@@ -104,6 +104,14 @@ def cache_dir() -> Path | None:
     return path
 
 
+def _forget_literals(compiled: Any) -> None:
+    """Let calls with constants use the version for the type: numba would compile one for each constant."""
+    resolve = compiled.get_call_template
+    compiled.get_call_template = lambda args, kws: resolve(
+        tuple(types.unliteral(a) for a in args), {name: types.unliteral(a) for name, a in kws.items()}
+    )
+
+
 def _compile(function: Callable, **options: Any) -> Any:
     if JIT_DISABLED:
         return function
@@ -117,6 +125,7 @@ def _compile(function: Callable, **options: Any) -> Any:
         )
     finally:
         numba.config.CACHE_DIR = before
+    _forget_literals(compiled)
     KERNELS.append(compiled)
     return compiled
 
