@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from openmrc.errors import ScenarioError
 from openmrc.fabric.faults import FaultSchedule, compile_faults
 from openmrc.fabric.paths import FabricParams, ev_encode, path_count, path_uplink
 from openmrc.fabric.topology import Topology
@@ -47,6 +48,8 @@ MAX_BUCKETS_LOG2 = 18
 FIRST_BIN_PS = PS_PER_US
 MAX_BINS = 2048
 MAX_SQ_DEPTH = 64
+#: events hold 32 bits of their time, 4.29 ms; what is left is for delays and latency faults
+MAX_STAY_PS = 3 * PS_PER_MS
 RETURN_GAP_RTTS = 4  # less than the probes of a condemned EV take, more than a turn of the rotation
 PREFETCH_FROM_BYTES = 1 << 20  # measured: it pays when state is well beyond the second-level cache
 
@@ -136,6 +139,39 @@ def _ev_rows(scenario: Scenario, topology: Topology) -> int:
     return rows
 
 
+def _longest_stay_ps(scenario: Scenario, topology: Topology, rtt: int) -> int:
+    """Return the longest time in a port at the nominal rate: behind a full queue, then on the line."""
+    pmtu, switch = scenario.transport.pmtu, scenario.switch
+    full = sizes.line_bytes(sizes.PacketKind.DATA, _mode(scenario), pmtu, tseth=scenario.transport.tseth)
+    packet = full * int(topology.layer_mult_q16.max()) >> 16
+    if scenario.sim.port_model == "exact":  # what waits there has no event yet
+        return packet
+    queue = max(switch.trim_threshold, switch.trim_threshold_last_hop, switch.queue_capacity)
+    return round(queue * rtt) + (scenario.sim.nic_queue_packets + 1) * packet
+
+
+def _check_limits(scenario: Scenario, topology: Topology, schedule: FaultSchedule, rtt: int) -> None:
+    """Refuse what the simulator cannot represent.
+
+    Raises
+    ------
+    ScenarioError
+    """
+    if scenario.transport.mode == "ecmp" and topology.params.tiers == 3:
+        raise ScenarioError(
+            "transport.mode: ecmp hashes over the uplinks of a T0 only, and this fabric has 3 tiers; "
+            "use fabric.tiers = 2, or mode srv6 or stev"
+        )
+    slowest = int(schedule.arrays.seg_rate_mult.max(initial=65536)) / 65536
+    stay = _longest_stay_ps(scenario, topology, rtt)
+    if stay * slowest > MAX_STAY_PS:
+        raise ScenarioError(
+            f"fault: at {1 / slowest:.4g} of its rate a link keeps packets longer than the limit of "
+            f"{MAX_STAY_PS / PS_PER_MS:g} ms; use a factor of at least {stay / MAX_STAY_PS:.2g}"
+            + (", or sim.port_model = exact" if scenario.sim.port_model == "fast" else "")
+        )
+
+
 def plan(scenario: Scenario) -> Plan:
     """Work out what a scenario needs: graph, faults, constants, memory."""
     topology = Topology(scenario.fabric)
@@ -150,6 +186,7 @@ def plan(scenario: Scenario) -> Plan:
     )
     horizon = scenario.sim.until or 1000 * PS_PER_MS
     schedule = compile_faults(topology, list(scenario.fault), scenario.seed, horizon)
+    _check_limits(scenario, topology, schedule, rtt)
     ev_rows = _ev_rows(scenario, topology)
     per_qp = np.bincount(graph.qp[graph.messages], minlength=1).max(initial=1)
     depth = 1
